@@ -55,14 +55,14 @@ def judged(text: str) -> bool:
     return True
 
 
-@settings(max_examples=tried(300))
+@settings(max_examples=tried(100))
 @given(st.integers(0, 1 << 60))
 def test_tree_is_that_of_pycparser(seed: int) -> None:
     text = CText(Random(seed)).block()
     judged(f"{{{text}}}")
 
 
-@settings(max_examples=tried(300))
+@settings(max_examples=tried(150))
 @given(st.integers(0, 1 << 60))
 def test_changed_text_is_taken_and_refused_as_by_pycparser(seed: int) -> None:
     random = Random(seed)

@@ -349,10 +349,10 @@ def test_schema_description_from_anywhere_is_a_schema_or_refused(description: An
 
 
 def test_schema_of_very_many_fields_works() -> None:
-    n = 5_000
+    n = 2_000
     schema = Schema("wide", {f"f{i}": i64 for i in range(n)})
     event = schema(**{f"f{i}": i for i in range(n)})
     batch = EventBatch.from_events([event])
     assert batch[0] == event
-    assert batch["f4999"].tolist() == [4999]
+    assert batch["f1999"].tolist() == [1999]
     assert EventBatch.from_bytes(schema, batch.to_bytes()).to_events() == [event]

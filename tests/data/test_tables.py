@@ -208,7 +208,7 @@ def test_columns_that_another_thread_changes_are_taken_or_refused(at_once: None)
     changer = threading.Thread(target=change)
     changer.start()
     try:
-        for _ in range(200):
+        for _ in range(80):
             try:
                 batch = ev.EventBatch.from_columns(schema, {"text": texts, "numbers": numbers})
             except SchemaError:

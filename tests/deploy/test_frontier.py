@@ -145,7 +145,7 @@ def _closed(old: ev.Graph, new: ev.Graph) -> set[str]:
     return closed
 
 
-@settings(max_examples=tried(60), deadline=None)
+@settings(max_examples=tried(30), deadline=None)
 @given(_changes())
 def test_bridges_stay_open_to_what_no_open_source_reaches(change: tuple[Stones, Stones]) -> None:
     """A bridge to a closed entry stays open, at both ends, if no events come to it any more.

@@ -191,7 +191,7 @@ def test_who_may_not_control_is_told_what_to_do_and_may_look(world: World) -> No
     wait_for(lambda: guest.ask("agreed") == WAYS[2], "the guest sees it")
 
 
-SECONDS = float(os.environ.get("EVFLOW_ROAM_SECONDS", "8"))
+SECONDS = float(os.environ.get("EVFLOW_ROAM_SECONDS", "5"))
 
 
 def test_two_programs_move_stones_while_nodes_are_cut_off_and_killed(network: Network, keys: Path) -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from evflow.disk import Log, OwnFile, Store
 from evflow.disk import log as log_module
 from evflow.errors import FlowError, UnwrittenError
+from tests.examples import tried
 
 ROOT = Path(__file__).parents[2]
 
@@ -180,6 +181,7 @@ def test_a_name_that_no_file_has_is_refused(tmp_path: Path, name: str) -> None:
         opened(tmp_path / name)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_one_at_a_time_has_a_log(tmp_path: Path) -> None:
     (tmp_path / "same").symlink_to(tmp_path / "log")
     with (
@@ -284,7 +286,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(50), deadline=None)
 @given(st.lists(steps, max_size=12), st.lists(st.integers(0, 12), max_size=6))
 def test_a_store_has_what_was_saved_whenever_it_is_killed(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, dict[int, Any]]], kills: list[int]
@@ -317,7 +319,7 @@ def test_a_store_has_what_was_saved_whenever_it_is_killed(
     shutil.rmtree(folder)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(50), deadline=None)
 @given(
     st.lists(st.sampled_from(["append", "roll", "drop", "begin"]), max_size=10), st.lists(st.integers(0, 9))
 )
@@ -399,6 +401,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from evflow.disk import Store
+from tests.examples import tried
 import evflow.disk.store
 evflow.disk.store._SLACK = 5000
 store = Store(Path(sys.argv[1]), "store", "tests 1")

@@ -45,7 +45,7 @@ def numbers(queue: SourceQueue) -> list[int]:
     return [event.number for batch in queue.take() for event in batch]
 
 
-@settings(deadline=None, max_examples=tried(50))
+@settings(deadline=None, max_examples=tried(25))
 @given(
     st.sampled_from([Rec, Note]),
     st.lists(

@@ -62,8 +62,8 @@ def test_area_finds_nothing(area: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--only codec --programs 100 --seed 5",
-        pytest.param("--programs 100 --seed 1000000", marks=pytest.mark.timeout(300)),
+        "--only codec --programs 40 --seed 5",
+        pytest.param("--programs 40 --seed 1000000", marks=pytest.mark.timeout(300)),
     ],
 )
 def test_command_finds_nothing(arguments: str) -> None:

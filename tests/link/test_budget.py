@@ -118,10 +118,10 @@ def test_credit_is_given_again_when_what_waits_has_been_handled() -> None:
     guest = Greedy(network, "guest")
     guest.open(1)
     first = guest.credit[0]
-    for _ in range(50):
+    for _ in range(15):
         guest.pour()
     # All was handled at once: one channel has got far more than the budget by and by.
-    assert guest.sent[0][1] > 10 * MEMORY
+    assert guest.sent[0][1] > 3 * MEMORY
     assert first < MEMORY // 8
     assert b.hub.budget.used <= MEMORY // 2
 
@@ -133,7 +133,7 @@ def test_credit_never_falls_within_a_session() -> None:
     guest = Greedy(network, "guest")
     guest.open(1)
     told = [guest.credit[0]]
-    for number in range(40):
+    for number in range(15):
         b.hub.stopped = number % 3 == 0
         guest.pour()
         guest.open(3)

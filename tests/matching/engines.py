@@ -20,8 +20,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """Engines that are tested with several sets of options."""
 
-EXAMPLES = {"reference": 40}
-"""How many random examples an engine has in the suite, over all of its options; others have 120."""
+EXAMPLES = {"reference": 20}
+"""How many random examples an engine has in the suite, over all of its options; others have 60."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Case:
 
     engine: str
     options: dict[str, Any] = field(default_factory=dict)
-    examples: int = tried(120)
+    examples: int = tried(60)
 
     def __str__(self) -> str:
         return "-".join([self.engine, *map(str, self.options.values())])
@@ -49,7 +49,7 @@ def there(engine: str) -> bool:
 
 def cases(engine: str) -> list[Case]:
     options = OPTIONS.get(engine, [{}])
-    return [Case(engine, chosen, tried(EXAMPLES.get(engine, 120) // len(options))) for chosen in options]
+    return [Case(engine, chosen, tried(EXAMPLES.get(engine, 60) // len(options))) for chosen in options]
 
 
 CASES = [case for engine in ENGINES if there(engine) for case in cases(engine)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from evflow.errors import SubscriptionError
 from evflow.matching import Circle, Constraint, Filter, FilterColumns, GlobeCircle, Op, Subscription
 from evflow.matching.columns.bulk import as_subscription
+from tests.examples import tried
 from tests.matching import phrases
 
 HOT = Filter([Constraint("temp", ">", 30), Constraint("kind", "==", "sensor")])
@@ -211,7 +212,7 @@ def test_place_in_the_text_survives_the_number() -> None:
     assert str(caught.value).endswith("^ line 2, column 8")
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(st.integers(0, 2**32), st.integers(0, 4))
 def test_subscriptions_survive_columns(seed: int, count: int) -> None:
     random = Random(seed)
@@ -221,7 +222,7 @@ def test_subscriptions_survive_columns(seed: int, count: int) -> None:
     assert columns.to_subscriptions() == given
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8))
 def test_filters_are_grouped_by_subscription_in_their_order(rows: list[tuple[int, int]]) -> None:
     # Filter n has the constraint n == n, the given number of times.

@@ -24,7 +24,7 @@ def filters(random: Random, count: int, names: str) -> list[Filter]:
 def test_random_changes_leave_what_the_oracle_says(names: str) -> None:
     random, side = Random(1), Side()
     ids = side.add(filters(random, 1500, names))
-    for _ in range(12):
+    for _ in range(8):
         gone = random.sample(ids, random.choice((20, 400)))
         side.remove(gone)
         ids = list(set(ids) - set(gone)) + side.add(filters(random, len(gone), names))
@@ -36,7 +36,7 @@ def test_random_changes_leave_what_the_oracle_says(names: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [40, 120])
+@pytest.mark.parametrize("count", [80])
 def test_wide_events_meet_changes_of_many_signatures(count: int) -> None:
     random, side = Random(5), Side()
     names = [f"{'aB'[i % 2]}{i}" for i in range(count)]
@@ -62,14 +62,14 @@ def test_memory_stays_where_subscriptions_come_and_go() -> None:
     ids = matcher.subscribe_many(pool)
     areas = np.array([f.area is not None for f in pool])
     held = []
-    for round in range(60):
+    for round in range(40):
         half = slice(0, 1000) if round % 2 else slice(1000, 2000)
         matcher.unsubscribe_many(ids[half])
         matcher.subscribe_many(pool[half], ids=ids[half])
         moved = ids[areas]
         matcher.move_many(moved, np.random.default_rng(round).random(len(moved)), np.full(len(moved), 0.5))
         held.append(side.held())
-    assert max(held[30:]) <= 1.1 * max(held[:30])
+    assert max(held[20:]) <= 1.1 * max(held[:20])
 
 
 def test_everything_is_given_back_when_all_is_removed() -> None:

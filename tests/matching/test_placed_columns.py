@@ -50,19 +50,20 @@ def in_columns(side: Side) -> int:
 @pytest.mark.parametrize("spread", [0.0, 0.01])
 def test_filters_in_one_place_are_compared_in_columns(space: str, spread: float) -> None:
     random, side = Random(1), Side(space)
-    side.add(filters(random, space, 3000, spread))
+    side.add(filters(random, space, 1500, spread))
     assert in_columns(side) > 300
     assert side.check(events(random, space)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["plane", "globe"])
 def test_filters_come_to_one_place_and_leave_it(space: str, tmp_path: Path) -> None:
     """All that changes a list in columns: moves into it, within it and out of it, removals, and a file."""
     random, side = Random(2), Side(space)
-    ids = side.add(filters(random, space, 1500))
+    ids = side.add(filters(random, space, 1000))
     happened = events(random, space)
-    for turn in range(4):
-        far, near = random.sample(ids, 150), random.sample(ids, 150)
+    for turn in range(3):
+        far, near = random.sample(ids, 100), random.sample(ids, 100)
         side.move(far, [(random.uniform(-80, 80), random.uniform(-80, 80)) for _ in far], None)
         side.move(near, [(0.5, random.uniform(0.3, 0.7)) for _ in near], random.choice([None, 0.1]))
         side.check(happened)
@@ -101,9 +102,9 @@ def test_few_subscriptions_in_one_place_are_reported_once() -> None:
 
 def test_long_lists_that_are_split_into_cells_have_no_columns() -> None:
     random, side = Random(5), Side()
-    ids = side.add(filters(random, "plane", 2000))
+    ids = side.add(filters(random, "plane", 1500))
     before = in_columns(side)
     side.move(ids, [(random.uniform(0, 900), random.uniform(0, 900)) for _ in ids], 0.5)
-    side.add([Filter(f.constraints, Circle(i, i, 0.5)) for i, f in enumerate(filters(random, "plane", 6000))])
+    side.add([Filter(f.constraints, Circle(i, i, 0.5)) for i, f in enumerate(filters(random, "plane", 4000))])
     assert before > 300 and in_columns(side) == 0
     side.check(events(random, "plane"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from evflow.matching import Matcher
 from evflow.matching.model import LIMIT, Circle, Constraint, Filter, Op
+from tests.examples import tried
 from tests.matching.engines import Case, every_engine
 from tests.matching.side import Side
 
@@ -77,7 +78,7 @@ def in_all_ways(matcher: Matcher, points: Sequence[Point]) -> list[list[list[int
 
 
 @every_engine
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tried(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scene=scenes())
 def test_a_circle_holds_what_floats_say(case: Case, scene: tuple[list[Circle], list[Point]]) -> None:
     areas, points = scene

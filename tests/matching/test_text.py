@@ -11,6 +11,7 @@ from evflow.errors import SubscriptionError
 from evflow.matching import Circle, Constraint, Filter, GlobeCircle, Op, Subscription
 from evflow.matching.text import DEEPEST, MOST_FILTERS, parse_filter, parse_subscription
 from evflow.matching.tokens import LONGEST
+from tests.examples import tried
 from tests.fuzz import subscriptions
 from tests.matching import phrases
 
@@ -274,15 +275,15 @@ def test_error_shows_nothing_that_steers_a_terminal() -> None:
         ("a" * (LONGEST + 1), "the text has 262,145 characters; at most 262,144 are allowed"),
         (" or ".join(["a=1"] * (MOST_FILTERS + 1)), "more than 4,096 filters"),
         (" and ".join(["(a=1 or b=1)"] * 13), "more than 4,096 filters"),
-        (" and ".join(["(a=1 or b=1)"] * 15_000), "more than 4,096 filters"),
-        (f"a in ({','.join('1' * 100_000)})", "more than 4,096 filters"),
+        (" and ".join(["(a=1 or b=1)"] * 2_000), "more than 4,096 filters"),
+        (f"a in ({','.join('1' * 10_000)})", "more than 4,096 filters"),
         (f"not ({' and '.join(['a=1'] * (MOST_FILTERS + 1))})", "more than 4,096 filters"),
         (f"not ({' or '.join(['(a=1 and b=1)'] * 13)})", "more than 4,096 filters"),
         (f"({' or '.join(['b=1'] * 300)}) and {' and '.join(['a=1'] * 300)}", "more than 65,536 constraints"),
         (" or ".join([f"(({' and '.join(['(a=1 or b=1)'] * 12)}) and false)"] * 100), "too much to multiply"),
     ],
     ids=[
-        "nested", "deep", "long", "or", "2**13", "2**15000", "in", "not and", "not or",
+        "nested", "deep", "long", "or", "2**13", "2**2000", "in", "not and", "not or",
         "constraints", "thrown away",
     ],
 )  # fmt: skip
@@ -293,8 +294,8 @@ def test_text_that_grows_without_bounds_is_refused(text: str, message: str) -> N
 def test_text_within_the_bounds_is_read() -> None:
     assert len(parse_subscription(" and ".join(["(a=1 or b=1)"] * 12)).filters) == 4096
     assert len(parse_subscription("(" * DEEPEST + "a=1" + ")" * DEEPEST).filters) == 1
-    assert len(parse_filter(" and ".join(["a<1"] * 30_000)).constraints) == 30_000
-    assert len(parse_filter("not " * 40_000 + "a<1").constraints) == 1
+    assert len(parse_filter(" and ".join(["a<1"] * 10_000)).constraints) == 10_000
+    assert len(parse_filter("not " * 10_000 + "a<1").constraints) == 1
 
 
 def test_what_is_no_text_is_refused() -> None:
@@ -308,7 +309,7 @@ def test_filter_is_one_filter() -> None:
             parse_filter(text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(60))
 @given(st.integers(0, 2**32))
 def test_text_means_what_it_says(seed: int) -> None:
     random = Random(seed)
@@ -349,13 +350,13 @@ def test_sign_of_zero_is_read_back() -> None:
     assert isinstance(constraint.value, float) and math.copysign(1, constraint.value) == -1
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(60))
 @given(any_subscription)
 def test_written_subscription_is_read_back(made: Subscription) -> None:
     assert parse_subscription(str(made)) == made
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(60))
 @given(
     st.text(alphabet="ab1.'\"`\\ <=()!&|,\n-é\0") | st.text(st.characters(codec=None, exclude_categories=()))
 )

@@ -63,7 +63,7 @@ BATCH = st.lists(st.tuples(KEYS, IDS), max_size=12)
 STEPS = st.lists(st.one_of(BATCH, st.sets(st.integers(0, 9), max_size=3), st.just("again")), max_size=8)
 
 
-@settings(max_examples=tried(150))
+@settings(max_examples=tried(60))
 @given(st.integers(1, 6), STEPS)
 def test_it_tells_what_a_dict_of_sets_tells(limit: int, steps: list[Any]) -> None:
     tracker, oracle = Tracker(limit=limit), Oracle(limit)
@@ -86,7 +86,7 @@ def test_it_tells_what_a_dict_of_sets_tells(limit: int, steps: list[Any]) -> Non
 def test_many_keys_with_sets_of_all_sizes_stay_apart() -> None:
     random = np.random.default_rng(4)
     tracker, oracle = Tracker(limit=700), Oracle(700)
-    for _ in range(30):
+    for _ in range(15):
         keys = random.zipf(1.3, 400) % 1000
         counts = np.minimum(random.zipf(1.6, 400) - 1, 300)
         lists = [random.choice(400, count, replace=False).tolist() for count in counts]

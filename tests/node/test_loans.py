@@ -19,6 +19,7 @@ from evflow.flow import loan as loan_module
 from evflow.flow.loan import lend, taken_up
 from evflow.net.node import sockets as sockets_module
 from evflow.net.node.arena import Arena
+from tests.examples import tried
 from tests.node.processes import wait_for
 
 
@@ -399,7 +400,7 @@ def test_layouts_that_are_remembered_are_bounded() -> None:
     assert len(schema.made["loan layouts"]) <= loan_module._MOST_LAYOUTS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(
     st.integers(0, 30_000), st.integers(0, 3), st.integers(0, 9), st.none() | st.integers(0, 9_000),
     st.integers(0, 1 << 20),

@@ -1,4 +1,4 @@
-"""The plan and the judge of a siege, and 20 seconds of one."""
+"""The plan and the judge of a siege, and 12 seconds of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.siege.run import besiege
 from tests.siege.troubles import Trouble, overlap, united
 from tests.siege.ways import NODES, ways
 
-SECONDS = float(os.environ.get("EVFLOW_SIEGE_SECONDS", "20"))
+SECONDS = float(os.environ.get("EVFLOW_SIEGE_SECONDS", "12"))
 SEED = int(os.environ.get("EVFLOW_SEED", "0"))
 PLANTED = [[*PLANTS][(SEED + n) % len(PLANTS)] for n in range(min(tried(1), len(PLANTS)))]
 """One of the planted faults, another with another seed; more with ``EVFLOW_EXAMPLES``."""

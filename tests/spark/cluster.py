@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROWS = 600_000
+ROWS = 400_000
 
-HELD = 240_000
+HELD = 160_000
 """Rows of each of two partitions before which it waits: so many that some are sent by then."""
 
 

@@ -17,6 +17,7 @@ import evflow as ev
 from evflow.disk import log as log_module
 from evflow.errors import FlowError, SchemaError
 from evflow.spark.sinklog.log import Frame, RowLog
+from tests.examples import tried
 
 
 class Row(ev.Event):
@@ -207,7 +208,7 @@ def test_frame_that_was_announced_only_is_not_taken_for_others_that_stand_in_its
     log.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(30), deadline=None)
 @given(
     frames=st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12)), min_size=1, max_size=12),
     pieces=st.integers(1, 5),
