@@ -159,7 +159,12 @@ def _plain(value: Any, text: str) -> Any:
         return [_plain(part, text) for part in value]
     if not isinstance(value, cod.Node):
         return value
-    if isinstance(value, cod.UnaryOp) and value.op in ("++", "--") and isinstance(value.expr, cod.Cast):
+    if (
+        isinstance(value, cod.UnaryOp)
+        and value.op in ("++", "--")
+        and isinstance(value.expr, cod.Cast)
+        and "(" not in text[value.at : value.expr.at]
+    ):
         raise CodeError("a cast cannot be assigned to: C's grammar says so, Cod's translator", text)
     before = text[: value.at]
     place = before.count("\n") + 1, value.at - (before.rfind("\n") + 1) + 1

@@ -80,6 +80,8 @@ def test_changed_text_is_taken_and_refused_as_by_pycparser(seed: int) -> None:
         "for (int size_t = 0; size_t < 3; size_t++) size_t; size_t n;",
         "bool bool = 1; (bool) + 1;",
         "int8_t unsigned x;",
+        "--((int) x);",
+        "--(int) x;",
         "unsigned int8_t;",
         "string string;",
         "int string = (string) 1, x = (string) 2; string = 3;",
