@@ -46,7 +46,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
 }
 
 DATABASE = "cannot be used: .*SQLite database, which an earlier evflow or .* wrote; use up .* or move it away"
-MATCHER = "has format 3, this evflow reads 6; make the matcher again from its subscriptions"
+MATCHER = "has format 3, this evflow reads 7; make the matcher again from its subscriptions"
 RECORDING = "cannot be used: it is a recording of an earlier evflow; replay it with that"
 REFUSED = {
     "storage": DATABASE,
