@@ -286,6 +286,7 @@ class Columns:
         self._reading = reading
         self._told = np.zeros(_TOLD, np.int64)
         self.at = address_of(self._told)
+        self._seen: Any = self._told.data
         self.bounds, self.place = np.zeros(events + 1, np.int64), np.empty((events, dimensions))
         kinds: tuple[Any, ...] = (np.int32, np.uint8, np.float64, np.int32)
         self.arrays: list[NDArray[Any]] = [np.zeros(attributes, kind) for kind in kinds]
@@ -301,12 +302,14 @@ class Columns:
     @property
     def ended(self) -> int:
         """Why reading ended: ``DONE``, ``UNUSUAL``, ``ATTRIBUTES`` or ``CHARS``."""
-        return int(self._told[_ENDED // 8])
+        ended: int = self._seen[_ENDED // 8]
+        return ended
 
     @property
     def written(self) -> int:
         """How many bytes of strings there are."""
-        return int(self._told[_WRITTEN // 8])
+        written: int = self._seen[_WRITTEN // 8]
+        return written
 
     def grow(self) -> None:
         """Makes twice as much room of what was too little."""

@@ -23,6 +23,7 @@ from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
 from evflow.matching.strings import utf8
 
 Usual: TypeAlias = dict[str, float | str | bytes | None]
+_NAN = float("nan")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -49,12 +50,16 @@ def usual(event: Any, known: Vocabulary) -> Usual:
     found: Usual = {}
     for name, value in attributes.items():
         if name in numbers:
-            _put(found, name, value)
+            if type(value) is float and type(name) is str:  # the most frequent, without a call
+                found[name] = value
+            else:
+                _put(found, name, value)
         if inner and name in inner and kind_of(value) == OTHER:
             for rest, _ in inner[name]:
                 full = f"{name}.{rest}"
                 if full not in attributes:
-                    _put(found, full, dig(value, rest))
+                    held = value.get(rest) if type(value) is dict and "." not in rest else dig(value, rest)
+                    _put(found, full, held)
     for name in known.location:
         if name not in numbers:
             found[name] = coordinate(attributes, name)
@@ -64,6 +69,9 @@ def usual(event: Any, known: Vocabulary) -> Usual:
 
 
 def _put(found: Usual, name: str, value: Any) -> None:
+    if type(name) is str and (type(value) is float or (type(value) is str and value.isascii())):
+        found[name] = value
+        return
     kind = KINDS.get(type(value))
     if kind is None:
         kind = kind_of(value)
@@ -86,9 +94,9 @@ def coordinate(attributes: Mapping[str, Any], name: str) -> float:
     value = attributes.get(name)
     if type(value) is float:
         return value
-    if name not in attributes and "." in name:
+    if value is None and "." in name and name not in attributes:
         value = dig(attributes, name)
-    return coordinate_of(value)
+    return _NAN if value is None else coordinate_of(value)
 
 
 def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:

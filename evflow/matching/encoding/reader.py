@@ -118,12 +118,13 @@ class EventReader:
         first = 0
         while first < count:
             first = self._read_many(columns.at, id(held), first, min(first + _PIECE, count))
-            if columns.ended == self._dicts.UNUSUAL:
+            ended = columns.ended
+            if ended == self._dicts.UNUSUAL:
                 try:
                     held[first] = self._simpler(held[first])
                 except SchemaError as error:
                     raise SchemaError(f"event {first}: {error}") from None
-            elif columns.ended != self._dicts.DONE:
+            elif ended != self._dicts.DONE:
                 columns.grow()
         return columns.rows(count)
 
