@@ -192,13 +192,14 @@ def test_hostile_browsers_cost_only_their_connection(contact: str) -> None:
             assert _ends(page) == "503"
         # Those that say nothing give way to the page, and to each other; those that say garbage are ended.
         with ExitStack() as opened:
-            for head in (b"", b"\xff" * 100_000, b"GET / HTTP/1.1\r\nx: ", b"POST / HTTP/1.1\r\n\r\n") * 5:
+            for head in (b"", b"\xff" * 100_000, b"GET / HTTP/1.1\r\nx: ", b"POST / HTTP/1.1\r\n\r\n") * 20:
                 one = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
                 with suppress(OSError):
                     one.sendall(head)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
                 assert b"evflow tiles" in answer.read()
                 assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert len(page._sockets._connections) <= 8
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/../setup.py")
         # One that does not read gets no more frames; what comes meanwhile replaces what waits for it.

@@ -176,6 +176,7 @@ class Map:
                 # What is not there any more does not match again.
                 self._is_taken(browser.number, browser.watched, self._attributes)
                 browser.stamp, browser.renewed = browser.stamp + 1, time.monotonic()
+                browser.is_changed = True
             browser.is_changed |= not browser.answers
             browser.answers = True
 

@@ -132,6 +132,8 @@ class Sockets:
 
     def _refuse(self, connection: ServerConnection) -> None:
         self.refused += 1
+        # At once: many may come before this one is told that it is lost.
+        self._connections.pop(connection, None)
         connection.transport.abort()
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
