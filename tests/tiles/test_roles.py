@@ -45,14 +45,16 @@ class System:
         self.client = Client(Place("client", 0), front)
         self.rows = Counter[str]()
         self.matches: list[tuple[int, ...]] = []
-        self.refused = 0
+        self.refused = self.steps = 0
 
     def send(self, rows: Rows, contents: dict[int, tuple[tuple[str, object], ...]] | None = None) -> None:
-        waiting = [(self.client.place, *sent) for sent in self.client.send(rows, contents)]
+        waiting = [(1, self.client.place, *sent) for sent in self.client.send(rows, contents)]
         while waiting:
-            sender, target, message = waiting.pop(0)
+            step, sender, target, message = waiting.pop(0)
             self.rows[f"{message.kind} to {target.role}"] += len(message.rows)
-            waiting += [(target, *sent) for sent in self._taken(sender, target, message)]
+            if message.kind != "ack":
+                self.steps = max(self.steps, step)
+            waiting += [(step + 1, target, *sent) for sent in self._taken(sender, target, message)]
 
     def _taken(self, sender: Place, target: Place, message: Message) -> Outbox:
         if target.role != "client":
@@ -78,6 +80,7 @@ def test_an_update_takes_the_messages_that_section_iv_says(r: int) -> None:
     )
     system.send(before)
     system.rows.clear()
+    system.steps = 0
     system.send(after)
     t, d = len(GRID.tiles(after)[1]), len(set(GRID.tiles(before)[1]) - set(GRID.tiles(after)[1]))
     m = len([match for match in system.matches if match[1] == 1])
@@ -87,6 +90,7 @@ def test_an_update_takes_the_messages_that_section_iv_says(r: int) -> None:
     assert system.rows["moves to tile"] == r * (t + d)
     assert system.rows["matches to frontend"] == r * m
     assert system.rows["matches to client"] == m
+    assert system.steps == 5
 
 
 def test_a_match_needs_the_attributes_of_the_subscription() -> None:
