@@ -1,8 +1,8 @@
 """Location publish/subscribe that scales out: moving publications and subscriptions, matched tile by tile.
 
 The system of Chapuis, Garbinato and Mourot (A Horizontally Scalable and Reliable Architecture for
-Location-based Publish-Subscribe). ``graph`` makes what is deployed, ``connect`` connects a client. See
-docs/tiles.md.
+Location-based Publish-Subscribe). ``graph`` makes what is deployed, ``connect`` connects a client, ``grow``
+and ``shrink`` let hosts join and leave. See docs/tiles.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from evflow.tiles.state import StateManager
 from evflow.tiles.store import content_of
 
 if TYPE_CHECKING:
+    from evflow.tiles.change import grow, shrink
     from evflow.tiles.connection import Connection, connect
     from evflow.tiles.map.gateway import Map
     from evflow.tiles.stone import Host, graph
@@ -43,12 +44,16 @@ __all__ = [
     "connect",
     "content_of",
     "graph",
+    "grow",
+    "shrink",
 ]
 
 _LATER = {
-    "Connection": "connection", "connect": "connection", "Host": "stone", "graph": "stone",
+    **dict.fromkeys(("Connection", "connect"), "connection"),
+    **dict.fromkeys(("Host", "graph"), "stone"),
     "Map": "map.gateway",
-}  # fmt: skip
+    **dict.fromkeys(("grow", "shrink"), "change"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evflow.errors import EvflowError
 from evflow.tiles.layout import Layout, split
 from evflow.tiles.messages import BOX, GONE, MATCH, Message, Outbox, Place, Rows
-from evflow.tiles.store import Contents, Seen
+from evflow.tiles.store import Attributes, Contents, Seen
 
 __all__ = ["Frontend"]
 
@@ -88,7 +88,10 @@ class Frontend:
         self._down: set[Place] = set()
         self._under_way: dict[int, _UnderWay] = {}
         self._seen = Seen(copies, 5)
-        self._is_replicated = any(len(hosts) > 1 for hosts in layout.tiles.groups.values())
+        # While the layout changes, two Tile Managers may find a match.
+        self._is_replicated = (
+            any(len(hosts) > 1 for hosts in layout.tiles.groups.values()) or layout.stage > 0
+        )
         self._clients: dict[int, dict[int, tuple[Message, tuple[Place, int]]]] = {}
         self._matches: dict[tuple[Place, int], _Delivery] = {}
 
@@ -115,6 +118,28 @@ class Frontend:
         self._down.add(place)
         return [done for number in list(self._under_way) for done in self._acknowledged(place, number)]
 
+    def adopt(self, layout: Layout) -> Outbox:
+        """Takes the next step of a change: what is under way goes to those that get it, too.
+
+        Args:
+            layout: that of this step.
+        """
+        if layout.stage <= self.layout.stage:
+            return []
+        before, self.layout, self._is_replicated = self.layout.groups("state"), layout, True
+        # Nothing waits for a group that comes before it has greeted this Frontend.
+        for group in set(layout.groups("state")) - set(before):
+            self._down |= set(layout.replicas("state", group))
+        outbox = Outbox()
+        for number, sent in list(self._under_way.items()):
+            if sent.group not in layout.groups("state"):
+                # Another group has had all of this since the step before.
+                sent.waiting.clear()
+                outbox += self._ended(number)
+        for group in layout.last.states.groups if layout.next else ():
+            outbox += self._given(group)
+        return outbox
+
     def receive(self, sender: Place, message: Message) -> Outbox:
         """Takes a message.
 
@@ -136,21 +161,34 @@ class Frontend:
         return self._greeted(sender) if message.kind == "hello" else []
 
     def _greeted(self, state: Place) -> Outbox:
-        """A State Manager has started again: it gets what its group has not acknowledged."""
+        """A State Manager catches up: it gets what its group has not acknowledged."""
+        is_new = self._down >= set(self.layout.replicas("state", state.group))
         self._down.discard(state)
         outbox = Outbox()
         for sent in self._under_way.values():
             if sent.group == state.group:
                 sent.waiting.add(state)
                 outbox.append((state, sent.message))
+        if is_new and self.layout.next:
+            outbox += self._given(state.group)
         return [*outbox, (state, Message("welcome"))]
+
+    def _given(self, group: int) -> Outbox:
+        """What is under way to others and will be a group's goes there, too."""
+        outbox = Outbox()
+        for sent in list(self._under_way.values()):
+            rows = sent.message.rows
+            rows = rows[self.layout.last.states.owners(rows["id"]) == group]
+            if sent.group != group and len(rows):
+                outbox += self._requested(group, rows, sent.message.contents, sent.request)
+        return outbox
 
     def _route(self, client: Place, message: Message) -> Outbox:
         outbox = Outbox()
         rows = message.rows.copy()
         self._clients.setdefault(client.group, {})
         rows["issuer"], rows["sender"] = client.group, self._senders(rows)
-        rows["grid"], rows["tile"] = self.layout.grid.version, -1
+        rows["grid"], rows["tile"] = self.layout.mark, -1
         good = self._is_good(rows)
         try:
             self.contents.learn(message.contents)
@@ -159,18 +197,37 @@ class Frontend:
         if not good.all():
             outbox.append((client, Message("refused", message.rows[~good], message.number)))
             rows = rows[good]
-        parts = split(rows, self.layout.states.owners(rows["id"]))
+        parts = self._parts(rows)
         if not parts:
             return [*outbox, (client, Message("ack", number=message.number))]
-        request = _Request(client, message.number, len(parts))
+        request = _Request(client, message.number, 0)
         for group, part in parts:
-            self._number += 1
-            replicas = self.layout.replicas("state", group)
-            sent = Message("moves", part, self._number, self._named(part, message))
-            waiting = {place for place in replicas if place not in self._down}
-            self._under_way[self._number] = _UnderWay(group, sent, waiting, request)
-            outbox += [(place, sent) for place in replicas]
+            outbox += self._requested(group, part, self._named(part, message), request)
         return outbox
+
+    def _parts(self, rows: Rows) -> list[tuple[int, Rows]]:
+        """Moves by the groups that have their entities, or get them."""
+        owners = self.layout.states.owners(rows["id"])
+        if not self.layout.next:
+            return split(rows, owners)
+        others = self.layout.next.states.owners(rows["id"])
+        moved = owners != others
+        return split(rows, owners) + split(rows[moved], others[moved])
+
+    def _requested(
+        self, group: int, rows: Rows, contents: dict[int, Attributes], request: _Request
+    ) -> Outbox:
+        """A part of a request for all replicas of a group."""
+        replicas = self.layout.replicas("state", group)
+        waiting = {place for place in replicas if place not in self._down}
+        if not waiting and group not in self.layout.states.groups:
+            # It gets this once it greets, if this is still under way to those that have it now.
+            return []
+        self._number += 1
+        sent = Message("moves", rows, self._number, contents)
+        self._under_way[self._number] = _UnderWay(group, sent, waiting, request)
+        request.left += 1
+        return [(place, sent) for place in replicas]
 
     def _senders(self, rows: Rows) -> NDArray[np.int64]:
         return rows["home"].astype(np.int64) << 32 | self._sender
@@ -180,11 +237,11 @@ class Frontend:
         outbox, rows = self.disconnect(client), message.rows.copy()
         self._clients[client.group] = {}
         rows["issuer"], rows["sender"] = client.group, self._senders(rows)
-        groups = self.layout.tiles.groups
+        groups = self.layout.groups("tile")
         places = [place for group in groups for place in self.layout.replicas("tile", group)]
         return outbox + [(place, Message("moved", rows)) for place in places]
 
-    def _named(self, rows: Rows, message: Message) -> dict[int, tuple[tuple[str, object], ...]]:
+    def _named(self, rows: Rows, message: Message) -> dict[int, Attributes]:
         return self.contents.of(rows) if message.contents else {}
 
     def _is_good(self, rows: Rows) -> NDArray[np.bool_]:
@@ -201,14 +258,20 @@ class Frontend:
         # What is deleted has no zone, but goes through the same arithmetic.
         rows["zone"][gone], rows["kind"][gone] = 0.0, 0
         rows["zone"][~good] = 0.0
-        found: NDArray[np.bool_] = good & (self.layout.grid.counts(rows) <= self._most_tiles)
-        return found
+        for layout in {self.layout, self.layout.last}:
+            good &= layout.grid.counts(rows) <= self._most_tiles
+        return good
 
     def _acknowledged(self, state: Place, number: int) -> Outbox:
         sent = self._under_way.get(number)
         if sent is None or state not in sent.waiting:
             return []
         sent.waiting.discard(state)
+        return self._ended(number)
+
+    def _ended(self, number: int) -> Outbox:
+        """Acknowledges what nobody is waited for any more."""
+        sent = self._under_way[number]
         if sent.waiting:
             return []
         del self._under_way[number]

@@ -28,7 +28,6 @@ class Grid:
 
     Args:
         zoom: 0 (one tile) to 20 (38 m at the equator).
-        version: the number by which messages name this grid, 0 to 65535.
 
     Raises:
         GraphError: there is no such zoom.
@@ -38,18 +37,17 @@ class Grid:
         1221.6
     """
 
-    def __init__(self, zoom: int, version: int = 0) -> None:
+    def __init__(self, zoom: int) -> None:
         if not isinstance(zoom, int) or not 0 <= zoom <= _DEEPEST:
             raise GraphError(f"zoom {zoom!r}: expected an integer from 0 to {_DEEPEST}")
-        self.zoom, self.version = zoom, version
+        self.zoom = zoom
 
     @classmethod
-    def of_metres(cls, metres: float, version: int = 0) -> Grid:
+    def of_metres(cls, metres: float) -> Grid:
         """The grid whose tiles at the equator are nearest to ``metres`` wide, by the ratio.
 
         Args:
             metres: the width.
-            version: see the class.
 
         Raises:
             GraphError: it is not a positive number.
@@ -57,7 +55,7 @@ class Grid:
         if not 0 < metres < math.inf:
             raise GraphError(f"tiles of {metres!r} metres: expected a positive number")
         zoom = round(math.log2(2 * math.pi * EARTH_RADIUS / metres))
-        return cls(min(max(zoom, 0), _DEEPEST), version)
+        return cls(min(max(zoom, 0), _DEEPEST))
 
     @property
     def side(self) -> float:

@@ -18,25 +18,68 @@ __all__ = ["Layout"]
 class Layout:
     """The grid, and the rings of State Managers and of Tile Managers.
 
+    While they change, a layout has the one that comes ``next``: State Managers tell the Tile Managers of
+    both, and those that get keys or tiles catch up. Then the next one alone is left. See docs/tiles.md.
+
     Attributes:
         grid: the tiles.
         states: F_S: ids of entities to groups of State Managers.
         tiles: F_T: tiles to groups of Tile Managers.
+        version: rises by one with each change.
+        next: what takes its place.
     """
 
     grid: Grid
     states: Ring
     tiles: Ring
+    version: int = 0
+    next: Layout | None = None
+
+    @property
+    def stage(self) -> int:
+        """Rises with each step of a change: even between changes, odd while there are two layouts."""
+        return 2 * self.version + (self.next is not None)
+
+    @property
+    def mark(self) -> int:
+        """The stage as moves have it."""
+        return self.stage & 0xFFFF
+
+    @property
+    def last(self) -> Layout:
+        """The next one, or this one if there is none."""
+        return self.next or self
+
+    def groups(self, role: str) -> list[int]:
+        """The groups of this layout and the next one.
+
+        Args:
+            role: ``state`` or ``tile``.
+        """
+        return sorted({*self._ring(role).groups, *self.last._ring(role).groups})
 
     def replicas(self, role: str, group: int) -> list[Place]:
-        """The places of a group.
+        """The places of a group of this layout or the next one.
 
         Args:
             role: ``state`` or ``tile``.
             group: its number.
         """
-        ring = self.states if role == "state" else self.tiles
-        return [Place(role, group, replica) for replica in range(len(ring.groups[group]))]
+        members = self._ring(role).groups.get(group) or self.last._ring(role).groups.get(group, ())
+        return [Place(role, group, replica) for replica in range(len(members))]
+
+    def gains(self, role: str, group: int) -> list[int]:
+        """The groups from which a group gets keys or tiles when the next layout comes.
+
+        Args:
+            role: ``state`` or ``tile``.
+            group: its number.
+        """
+        before, after = self._ring(role).slots, self.last._ring(role).slots
+        return [int(g) for g in np.unique(before[after == group]) if g != group]
+
+    def _ring(self, role: str) -> Ring:
+        return self.states if role == "state" else self.tiles
 
 
 def split(rows: Rows, keys: NDArray[np.integer]) -> list[tuple[int, Rows]]:

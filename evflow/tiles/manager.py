@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from evflow.tiles.kernels import fields, tables, tile
 from evflow.tiles.layout import Layout, split
-from evflow.tiles.messages import MATCH, MOST_ROWS, Message, Outbox, Place, Rows, words
+from evflow.tiles.messages import MATCH, MOST_ROWS, SILENT, Message, Outbox, Place, Rows, words
 from evflow.tiles.store import Contents, Entities, grown, table_of
 
 __all__ = ["TileManager"]
@@ -46,12 +46,21 @@ class TileManager:
         self._moved: dict[int, int] = {}
         self._keeps = 0
         self._room = 1024
-        self._missing = set(layout.states.groups) if life else set()
+        # Groups of State Managers of which it has nothing, or nothing of the tiles that it gets by a change.
+        self._missing, self._gaining = set(layout.groups("state") if life else ()), set[int]()
+        # The layout before the last change, and the groups that tell of what they got by this.
+        self._before = layout if layout.next else None
+        self._handed = set[int]()
 
     @property
     def ready(self) -> bool:
         """Whether it counts as a replica: the State Managers of its replica number have told it all."""
-        return not self._missing
+        is_done = not self._before or self.layout.next or self._handed >= self.layout.states.groups.keys()
+        return self._is_whole and bool(is_done)
+
+    @property
+    def _is_whole(self) -> bool:
+        return not (self._missing or self._gaining)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -62,28 +71,115 @@ class TileManager:
 
     def start(self) -> Outbox:
         """Begins to catch up, after a restart."""
-        groups = self.layout.states.groups
-        return [(Place("state", group, self.place.replica), Message("hello")) for group in groups]
+        return self._asked("hello", self._missing)
+
+    def _asked(self, kind: str, groups: set[int]) -> Outbox:
+        question = Message(kind, number=self.layout.stage)
+        return [(Place("state", group, self.place.replica), question) for group in sorted(groups)]
+
+    def adopt(self, layout: Layout) -> Outbox:
+        """Takes the next step of a change.
+
+        Args:
+            layout: that of this step.
+        """
+        if layout.stage <= self.layout.stage:
+            return []
+        is_ready, before, own = self.ready, self.layout, self.place.group
+        self.layout = layout
+        if layout.next:
+            self._before, self._handed = layout, set()
+            self._missing |= set(layout.states.groups) if not is_ready else set()
+            if layout.gains("tile", own):
+                self._gaining = set(layout.states.groups)
+            return self._asked("hello", self._missing) + self._asked("gains", self._gaining)
+        if not before.next:
+            return []
+        # Who lacks something now was started again meanwhile.
+        self._missing = set() if self._is_whole else set(layout.states.groups)
+        self._gaining = set()
+        store = self.entities
+        numbers = self._tiles[: int(store.count[fields.LISTS]), fields.NUMBER].copy()
+        self._drop(np.zeros(len(store), bool), layout.tiles.owners(numbers) != own)
+        if own in layout.tiles.groups:
+            return self._asked("hello", self._missing)
+        # It plays no role any more: another one of its replica number sends what clients have not taken.
+        kept, self._kept, self._keeps = list(self._kept.values()), {}, 0
+        heir = Place("tile", min(layout.tiles.groups), self.place.replica)
+        return [(heir, Message("kept", rows)) for rows in kept]
 
     def receive(self, sender: Place, message: Message) -> Outbox:
         """Takes a message.
 
         Args:
             sender: who sent it.
-            message: ``moves`` and ``sync`` of State Managers, ``ack`` and ``moved`` of Frontends.
+            message: ``moves``, ``sync``, ``gains`` and ``handed`` of State Managers, ``ack`` and ``moved`` of
+                Frontends, ``kept`` of Tile Managers.
         """
         if message.kind == "moved":
             return self._follow(message.rows)
         if message.kind == "ack":
             return self._settle(message)
+        if message.kind == "kept":
+            return self._send(message.rows)
+        self.contents.learn(message.contents)
+        rows = message.rows
         if message.kind == "sync":
-            self._forget(sender.group)
-            self._missing.discard(sender.group)
-        elif sender.group in self._missing:
+            self._synced(sender.group, message.number)
+        elif sender.group in self._missing or not self._knows(sender.group):
             # What its replica will tell once it has caught up has this in it.
             return []
-        self.contents.learn(message.contents)
-        return self._match(message.rows)
+        elif message.kind == "gains":
+            self._gaining.discard(sender.group)
+        elif message.kind == "handed":
+            rows = self._got(sender.group, rows)
+        elif self._before is not None:
+            rows = self._current(sender.group, rows)
+        return self._match(rows)
+
+    def _knows(self, group: int) -> bool:
+        """Whether there is such a group of State Managers now, or next."""
+        return group in self.layout.states.groups or group in self.layout.last.states.groups
+
+    def _synced(self, group: int, stage: int) -> None:
+        """A State Manager tells everything: what it told before is forgotten."""
+        if self._before is not None and stage > self._before.stage:
+            self._handed.add(group)
+        self._forget(group)
+        self._missing.discard(group)
+        if stage >= self.layout.stage:
+            self._gaining.discard(group)
+
+    def _got(self, group: int, rows: Rows) -> Rows:
+        """A State Manager tells what it got by a change: news is matched, what was known before is not."""
+        marks, store = np.zeros(len(rows), np.uint8), self.entities
+        tables.news(words(rows), store.table, store.held, marks)
+        ids = store.held[: len(store), fields.ID].copy()
+        before = self._tellers(ids)
+        self._handed.add(group)
+        self._drop((before != group) & (self._tellers(ids) == group))
+        # What was known comes first, so that news finds it; where something lacks, another replica tells.
+        is_news = (marks > 0) & self._is_whole
+        told = rows[is_news]
+        told["flags"] &= ~SILENT & 0xFF
+        return np.concatenate([rows[~is_news], told])
+
+    def _current(self, group: int, rows: Rows) -> Rows:
+        """Moves, without those of entities that another group tells of now, and of tiles that others have."""
+        if not len(rows) or (rows["grid"][0] == self.layout.mark and not self.layout.next):
+            return rows
+        own, layout = self.place.group, self.layout
+        tiles = rows["tile"]
+        mine = (layout.tiles.owners(tiles) == own) | (layout.last.tiles.owners(tiles) == own)
+        current: Rows = rows[mine & (self._tellers(rows["id"]) == group)]
+        return current
+
+    def _tellers(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The groups of State Managers that tell of entities."""
+        owners = self.layout.last.states.owners(ids)
+        if self._before is None:
+            return owners
+        return np.where(np.isin(owners, list(self._handed)), owners, self._before.states.owners(ids))
 
     def down(self, place: Place) -> Outbox:
         """Somebody has died: what a State Manager told grows old, and is forgotten until it is told anew.
@@ -92,7 +188,8 @@ class TileManager:
             place: where.
         """
         if place.role == "state" and place.replica == self.place.replica:
-            self._missing.add(place.group)
+            if self._knows(place.group):
+                self._missing.add(place.group)
             self._forget(place.group)
         return []
 
@@ -150,10 +247,16 @@ class TileManager:
 
     def _forget(self, group: int) -> None:
         """Takes the entities of a group of State Managers out of all tiles."""
+        ids = self.entities.held[: len(self.entities), fields.ID].copy()
+        self._drop(self._tellers(ids) == group)
+
+    def _drop(self, which: NDArray[np.bool_], whole: NDArray[np.bool_] | None = None) -> None:
+        """Takes some entities out of all tiles, and all of them out of some tiles."""
         store = self.entities
-        ids = store.held[: len(store), fields.ID].copy()
-        which = (self.layout.states.owners(ids) == group).astype(np.uint8)
-        tile.forget(which, store.held, self._tiles, self._places, self._slots, self._nexts, store.count)
+        if whole is None:
+            whole = np.zeros(int(store.count[fields.LISTS]), bool)
+        arrays = (store.held, self._tiles, self._places, self._slots, self._nexts, store.count)
+        tile.forget(which.view(np.uint8), whole.view(np.uint8), *arrays)
 
     def _send(self, rows: Rows) -> Outbox:
         """Matches for Frontends, kept until these acknowledge them."""

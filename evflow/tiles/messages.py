@@ -54,7 +54,7 @@ MOVE = np.dtype(
 
 ``home`` counts how often its client has connected anew; ``sender`` is where matches go: ``home``, and in 16
 bits each the life and the number of the Frontend. ``content`` is the number of a set of attributes, ``tile``
-the tile that a State Manager tells.
+the tile that a State Manager tells, ``grid`` the stage of its layout.
 """
 
 MATCH = np.dtype(
@@ -103,10 +103,11 @@ class Message:
     """What goes over a link at once. Links keep the order; there is none between links.
 
     Attributes:
-        kind: ``moves``, ``matches``, ``ack``, ``refused``, ``moved``,
-            ``hello``, ``welcome``, ``ask``, ``snapshot``, ``sync``.
+        kind: ``moves``, ``matches``, ``ack``, ``refused``, ``moved``, ``hello``, ``welcome``, ``ask``,
+            ``snapshot``, ``sync``; while the layout changes ``gains``, ``handed``, ``kept``, too.
         rows: of ``MOVE`` or ``MATCH``.
-        number: of the message on its link, where it is acknowledged; or the number that is.
+        number: of the message on its link, where it is acknowledged; or the number that is; or the stage of
+            the sender's layout, where it catches up or helps another to.
         contents: attribute sets that the receiver may not know, by number.
     """
 

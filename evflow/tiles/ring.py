@@ -27,7 +27,7 @@ class Ring:
     of the r replicas of any match triggering graph.
 
     Args:
-        groups: the hosts of each group by its number, r of them, in any order; they are ordered by name.
+        groups: the hosts of each group by its number, r of them; the first is replica 0, and so on.
         spare: hosts that belong to no group yet.
 
     Raises:
@@ -40,7 +40,7 @@ class Ring:
     """
 
     def __init__(self, groups: Mapping[int, tuple[str, ...]], spare: tuple[str, ...] = ()) -> None:
-        self.groups = {number: tuple(sorted(groups[number])) for number in sorted(groups)}
+        self.groups = {number: tuple(groups[number]) for number in sorted(groups)}
         self.spare = spare
         hosts = [host for members in self.groups.values() for host in members] + list(spare)
         if not self.groups or len(set(hosts)) != len(hosts):
@@ -65,36 +65,46 @@ class Ring:
         tables.owners(np.ascontiguousarray(keys), self.slots, found)
         return found
 
-    def grown(self, host: str, r: int) -> Ring:
+    def grown(self, host: str, r: int, number: int | None = None) -> Ring:
         """The ring with one more host: it is spare until ``r`` spare hosts make a group.
 
         Args:
             host: its name.
             r: hosts a group.
+            number: that of the group, if there is one; by default the one after the highest.
         """
         spare = (*self.spare, host)
         if len(spare) < r:
             return Ring(self.groups, spare)
-        return Ring({**self.groups, max(self.groups) + 1: spare[:r]}, spare[r:])
+        if number is None:
+            number = max(self.groups) + 1
+        return Ring({**self.groups, number: spare[:r]}, spare[r:])
 
     def without(self, host: str) -> Ring:
-        """The ring without a host: a spare one takes its place, and no key moves.
+        """The ring without a host.
+
+        A spare one takes its place, and no key moves. If there is none, its group ends: keys of this group
+        move to the others, and its other hosts become spare.
 
         Args:
             host: its name.
 
         Raises:
-            GraphError: the host is not in the ring, or is the only one of its group and none is spare.
+            GraphError: the host is not in the ring, or its group is the only one and no host is spare.
         """
         if host in self.spare:
             return Ring(self.groups, tuple(other for other in self.spare if other != host))
-        groups = dict(self.groups)
-        for number, members in groups.items():
-            if host in members:
-                groups[number] = tuple(other for other in members if other != host) + self.spare[:1]
-                if groups[number]:
-                    return Ring(groups, self.spare[1:])
-        raise GraphError(f"host {host!r}: expected one of the ring that another can stand in for: {groups!r}")
+        for number, members in self.groups.items():
+            if host in members and self.spare:
+                stands_in = tuple(self.spare[0] if other == host else other for other in members)
+                return Ring({**self.groups, number: stands_in}, self.spare[1:])
+            if host in members and len(self.groups) > 1:
+                rest = {other: self.groups[other] for other in self.groups if other != number}
+                return Ring(rest, tuple(other for other in members if other != host))
+        raise GraphError(
+            f"host {host!r}: expected one of the ring that can leave, found {self.groups!r}; the last group "
+            "needs a spare host to take its place"
+        )
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

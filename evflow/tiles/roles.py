@@ -5,6 +5,9 @@ that others have taken for dead begins anew. Each beginning is an *incarnation* 
 all other hosts (``join``) which life it has; they take its last incarnation for dead before they answer. It
 begins once all have answered, or have been silent for so long that they count as dead. A host that is told
 ``dead``, or finds that a message on its way to it was lost, begins anew as well.
+
+A host that takes a step of a change of the plan tells the others of it before it tells them anything else, so
+nobody hears of what it does not know yet. One that begins learns of the plan from those that it joins.
 """
 
 from __future__ import annotations
@@ -113,7 +116,7 @@ class Roles:
         self.gaps = 0
         self._draw, self._silence, self._ticked = draw, silence, now
         self._life, self._spent = 0, 0
-        self._peers = {at: _Peer(now) for at in range(len(plan.hosts)) if at != host}
+        self._peers = {at: _Peer(now) for at in plan.numbers if at != host}
         self._begin(now)
 
     @property
@@ -124,18 +127,19 @@ class Roles:
     @property
     def is_ready(self) -> bool:
         """Whether it has joined and caught up."""
-        return bool(self.roles) and all(
+        return self._is_active and all(
             role.ready for role in self.roles.values() if not isinstance(role, Frontend)
         )
 
     @property
-    def told(self) -> dict[str, int]:
+    def told(self) -> dict[str, int | str]:
         """What is told of this host: see docs/tiles.md."""
-        found = {
+        found: dict[str, int | str] = {
             "ready": int(self.is_ready),
             "life": self._life,
             "gaps": self.gaps,
             "clients": len(self.sessions),
+            "plan": self.plan.text(),
         }
         for place, role in self.roles.items():
             if not isinstance(role, Frontend):
@@ -152,10 +156,13 @@ class Roles:
     def _begin(self, now: float) -> None:
         """A new incarnation."""
         self._origin, self._since = self._draw(), now
-        self.roles, self._backlog = {}, list[tuple[int, Place, Place, Message]]()
+        self.roles, self._is_active = {}, False
+        self._backlog = list[tuple[int, Place, Place, Message]]()
         self.sessions.clear()
         # It holds nothing any more, so it may believe whoever says to be alive.
-        self._peers = {at: _Peer(now, contact=peer.contact) for at, peer in self._peers.items()}
+        numbers = [at for at in self.plan.numbers if at != self.host]
+        known = {at: peer.contact for at, peer in self._peers.items()}
+        self._peers = {at: _Peer(now, contact=known.get(at, "")) for at in numbers}
         self._beat_at = 0.0
         if not self._peers:
             self._activate(now)
@@ -165,31 +172,84 @@ class Roles:
         self._begin(now)
 
     def _activate(self, now: float) -> None:
-        self._life = self._spent
-        roles = self.plan.roles(self.host)
-        layout, life = self.plan.layout, self._life
-        for place in roles:
-            if place.role == "frontend":
-                self.roles[place] = Frontend(place, layout, life=life)
-            elif place.role == "state":
-                self.roles[place] = StateManager(place, layout, ready=not life)
-            else:
-                self.roles[place] = TileManager(place, layout, life=life)
+        self._life, self._is_active = self._spent, True
+        for place in self.plan.roles(self.host):
+            self._make(place, self._life)
         for at, peer in self._peers.items():
             if not peer.joined:
                 self._take_for_dead(at, always=True)
         self._signs(now)
-        if life:
-            absent = {at for at, peer in self._peers.items() if not peer.joined}
-            running = {p for p, at in self.plan.where.items() if p.role == "frontend" and at not in absent}
-            for place, role in list(self.roles.items()):
-                if isinstance(role, StateManager):
-                    self._send(place, role.start(running))
-                elif isinstance(role, TileManager):
-                    self._send(place, role.start())
+        if self._life:
+            self._start(list(self.roles))
         backlog, self._backlog = self._backlog, []
-        for _, sender, target, message in backlog:
-            self._deliver(sender, target, message)
+        for at, sender, target, message in backlog:
+            self._deliver(at, sender, target, message)
+
+    def _make(self, place: Place, life: int) -> None:
+        layout = self.plan.layout
+        if place.role == "frontend":
+            self.roles[place] = Frontend(place, layout, life=life)
+        elif place.role == "state":
+            self.roles[place] = StateManager(place, layout, ready=not life)
+        else:
+            self.roles[place] = TileManager(place, layout, life=life)
+
+    def _start(self, places: list[Place]) -> None:
+        """Roles that begin catch up."""
+        for place in places:
+            role = self.roles[place]
+            if isinstance(role, StateManager):
+                self._send(place, role.start(self._running))
+            elif isinstance(role, TileManager):
+                self._send(place, role.start())
+
+    @property
+    def _running(self) -> set[Place]:
+        """The Frontends that run."""
+        up = {self.host, *(at for at, peer in self._peers.items() if peer.up)}
+        return {place for place, at in self.plan.where.items() if place.role == "frontend" and at in up}
+
+    def adopt(self, plan: Plan, now: float) -> None:
+        """Takes the next step of a change of the plan, if this is one, and tells the others.
+
+        Args:
+            plan: that of this step.
+            now: seconds.
+        """
+        if plan.stage <= self.plan.stage:
+            return
+        before, self.plan = self.plan, plan
+        # What comes takes numbers of messages that nobody has taken before.
+        spent = 1 + max([self._life, *(max(peer.life, peer.spent) for peer in self._peers.values())])
+        for at in plan.numbers:
+            if at not in self._peers and at != self.host:
+                self._peers[at] = _Peer(now, spent=spent)
+        if not self._is_active:
+            self._peers = {at: peer for at, peer in self._peers.items() if at in plan.numbers}
+            return
+        for at, peer in self._peers.items():
+            if peer.up:
+                self._carry(at, "plan", text=plan.text())
+        moved = [place for place, at in before.where.items() if plan.where.get(place) != at]
+        adopted = []
+        for place, role in self.roles.items():
+            if isinstance(role, StateManager):
+                adopted.append((place, role.adopt(plan.layout, self._running)))
+            else:
+                adopted.append((place, role.adopt(plan.layout)))
+            # Somebody else plays these roles, which the others take as if they had died.
+            gone = [other for other in moved if other.role == "frontend" or other in plan.where]
+            adopted += [(place, role.down(other)) for other in gone]
+        for place, outbox in adopted:
+            self._send(place, outbox)
+        mine = plan.roles(self.host)
+        self.roles = {place: role for place, role in self.roles.items() if place in mine}
+        if not any(place.role == "frontend" for place in mine):
+            self.sessions.clear()
+        new = [place for place in mine if place not in self.roles]
+        for place in new:
+            self._make(place, max(self._life, 1))
+        self._start(new)
 
     # --- other hosts
 
@@ -206,7 +266,7 @@ class Roles:
         at, origin, kind = int(view.host), int(view.origin), str(view.kind)
         peer = self._peers.get(at)
         if peer is None:
-            raise EvflowError(f"message {kind!r} of host {at}: expected another host of {self.plan.hosts}")
+            raise EvflowError(f"message {kind!r} of host {at}: expected another host of {self.plan.running}")
         is_dead = origin == peer.dead or (kind not in _GREETINGS and int(view.life) < peer.spent)
         if kind == "dead":
             # Of two that took each other for dead one goes on.
@@ -225,10 +285,11 @@ class Roles:
             peer.contact = bytes(view.contents).decode()
             self._post(at, "joined", peer.spent, to=origin)
         elif kind == "joined":
-            peer.contact = bytes(view.contents).decode()
-            if int(view.to) == self._origin and not self.roles:
+            peer.contact, _, text = bytes(view.contents).decode().partition("\n")
+            if int(view.to) == self._origin and not self._is_active:
                 peer.joined = True
                 self._spent = max(self._spent, int(view.number))
+                self.adopt(Plan.read(text), now)
                 if all(other.joined for other in self._peers.values()):
                     self._activate(now)
         else:
@@ -249,10 +310,12 @@ class Roles:
                 self.plan.hosts[at],
             )
             self._anew(now, 0)
+        elif str(view.kind) == "plan":
+            self.adopt(Plan.read(bytes(view.contents).decode()), now)
         elif is_message:
             sender, target, message = message_of(view)
-            if self.roles:
-                self._deliver(sender, target, message)
+            if self._is_active:
+                self._deliver(at, sender, target, message)
             else:
                 self._backlog.append((at, sender, target, message))
 
@@ -280,28 +343,31 @@ class Roles:
                 peer.heard = now
             self._since = now
         self._ticked = now
-        if not self.roles and now - self._since > self._silence:
+        if not self._is_active and now - self._since > self._silence:
             self._activate(now)
         if now >= self._beat_at:
             self._signs(now)
-        if self.roles:
-            for at, peer in self._peers.items():
-                if peer.up and now - peer.heard > self._silence:
+        for at, peer in list(self._peers.items()) if self._is_active else ():
+            if peer.up and now - peer.heard > self._silence:
+                if at in self.plan.numbers:
                     _log.warning("host %s is silent, and is taken for dead", self.plan.hosts[at])
-                    self._take_for_dead(at)
+                self._take_for_dead(at)
+            if not peer.up and at not in self.plan.numbers:
+                del self._peers[at]
         return self._beat_at
 
     def _signs(self, now: float) -> None:
         self._beat_at = now + self._silence / _BEATS
         for at, peer in self._peers.items():
-            if self.roles:
+            if self._is_active:
                 self._post(at, "alive", to=peer.origin, sequence=peer.sent)
             elif not peer.joined:
                 self._post(at, "join", to=peer.origin)
 
     def _post(self, at: int, kind: str, number: int = 0, *, to: int = 0, sequence: int = 0) -> None:
         about = {"origin": self._origin, "host": self.host, "life": self._life}
-        sent = envelope(kind, number, to=to, sequence=sequence, text=self.contact, **about)  # type: ignore[arg-type]
+        text = f"{self.contact}\n{self.plan.text()}" if kind == "joined" else self.contact
+        sent = envelope(kind, number, to=to, sequence=sequence, text=text, **about)  # type: ignore[arg-type]
         self.outbox.append((at, sent))
 
     # --- messages
@@ -317,30 +383,24 @@ class Roles:
             elif target.role == "client":
                 if target.group in self.sessions:
                     self.sessions[target.group].outbox.append(message)
-            else:
-                self._carry(sender, target, message)
+            elif target in self.plan.where:
+                number = message.number
+                about = {"sender": sender, "target": target, "message": message}
+                self._carry(self.plan.where[target], message.kind, number, **about)
 
-    def _carry(self, sender: Place, target: Place, message: Message) -> None:
-        at = self.plan.where[target]
+    def _carry(self, at: int, kind: str, number: int = 0, **about: Any) -> None:
+        """Sends a message to another host."""
         peer = self._peers.get(at)
         # What goes to a host that is dead is told to its next life, once that asks.
         if peer is None or not peer.origin or peer.origin == peer.dead:
             return
         peer.sent += 1
-        about = {"origin": self._origin, "host": self.host, "life": self._life, "to": peer.origin}
-        sent = envelope(
-            message.kind,
-            message.number,
-            sequence=peer.sent,
-            sender=sender,
-            target=target,
-            message=message,
-            **about,  # type: ignore[arg-type]
-        )
-        self.outbox.append((at, sent))
+        about |= {"origin": self._origin, "host": self.host, "life": self._life, "to": peer.origin}
+        self.outbox.append((at, envelope(kind, number, sequence=peer.sent, **about)))
 
-    def _deliver(self, sender: Place, target: Place, message: Message) -> None:
-        if target in self.roles:
+    def _deliver(self, at: int, sender: Place, target: Place, message: Message) -> None:
+        # Who has left a role to another host has not heard of that yet.
+        if target in self.roles and self.plan.where.get(sender, at) == at:
             self._send(target, self.roles[target].receive(sender, message))
 
     # --- clients
@@ -416,4 +476,4 @@ class Roles:
         """
         if message.kind not in ("moves", "moved", "ack"):
             raise EvflowError(f"message {message.kind!r} of a client: expected moves, moved or ack")
-        self._deliver(Place("client", client), self.frontend, message)
+        self._deliver(self.host, Place("client", client), self.frontend, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,8 @@ class StateManager:
 
     One that was restarted has to catch up. It greets the Frontends, which send again what its peers have not
     acknowledged; then it asks its peers for a snapshot, and gives the Tile Managers of its replica number
-    what that says.
+    what that says. In the same way one that gets keys by a change of the layout has them from those that had
+    them before; it tells nothing of these until the change is through.
 
     Args:
         place: where it is.
@@ -27,15 +29,21 @@ class StateManager:
         ready: whether it has nothing to catch up with.
 
     Attributes:
-        ready: whether it counts as a replica.
         entities: what it holds.
     """
 
     def __init__(self, place: Place, layout: Layout, *, ready: bool = True) -> None:
-        self.place, self.layout, self.ready = place, layout, ready
+        self.place, self.layout = place, layout
         self.entities, self.contents = Entities(), Contents()
         self._awaited: set[Place] = set()
         self._widest = 1
+        # The groups of which it lacks a snapshot.
+        self._lacks: set[int] = set() if ready else self._all()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it counts as a replica."""
+        return not self._lacks
 
     @property
     def counts(self) -> dict[str, int]:
@@ -44,14 +52,55 @@ class StateManager:
         live = len(self.entities) - int(count[fields.GONE_COUNT])
         return {"live": live, "late": int(count[fields.LATE]), "refused": int(count[fields.REFUSED])}
 
-    def start(self, frontends: set[Place]) -> Outbox:
-        """Begins to catch up, after a restart.
+    @property
+    def _tells(self) -> bool:
+        """Whether it has all that its group had before the change under way, if there is one."""
+        return self.place.group not in self._lacks
+
+    def _all(self) -> set[int]:
+        own = self.place.group
+        return {*self.layout.gains("state", own), *({own} & self.layout.states.groups.keys())}
+
+    def start(self, frontends: Collection[Place]) -> Outbox:
+        """Begins to catch up, after a restart or a change.
 
         Args:
             frontends: those that run.
         """
         self._awaited = set(frontends)
-        return [(frontend, Message("hello")) for frontend in sorted(frontends)]
+        hello = Message("hello", number=self.layout.stage)
+        return [(frontend, hello) for frontend in sorted(frontends)] or self._welcomed()
+
+    def adopt(self, layout: Layout, frontends: Collection[Place]) -> Outbox:
+        """Takes the next step of a change.
+
+        Args:
+            layout: that of this step.
+            frontends: those that run.
+        """
+        if layout.stage <= self.layout.stage:
+            return []
+        before, self.layout = self.layout, layout
+        outbox = Outbox()
+        if layout.next:
+            self._lacks |= set(layout.gains("state", self.place.group))
+        elif before.next:
+            # Who lacks something now was started again meanwhile: its peers have it all.
+            self._lacks = self._all() if self._lacks else set()
+            outbox += self._settle(before)
+        return outbox + self.start(frontends) if self._lacks else outbox
+
+    def _settle(self, before: Layout) -> Outbox:
+        """Drops the entities that others have now, and tells of those that it has got."""
+        store, own = self.entities, self.place.group
+        ids = store.held[: len(store), fields.ID].copy()
+        store.keep(self.layout.states.owners(ids) == own)
+        store.count[fields.GONE_COUNT] = int((store.rows["flags"] & GONE > 0).sum())
+        if not self._tells or own not in self.layout.states.groups:
+            return []
+        rows = store.rows
+        gained = rows[before.states.owners(rows["id"]) != own]
+        return self._spread("handed", gained, self.layout.groups("tile"))
 
     def down(self, place: Place) -> Outbox:
         """Somebody has died.
@@ -59,29 +108,42 @@ class StateManager:
         Args:
             place: where.
         """
-        return self._welcomed(place) if place in self._awaited else []
+        if place not in self._awaited:
+            return []
+        self._awaited.discard(place)
+        return self._welcomed()
 
     def receive(self, sender: Place, message: Message) -> Outbox:
         """Takes a message.
 
         Args:
             sender: who sent it.
-            message: ``moves`` and ``welcome`` of Frontends, ``ask`` and ``snapshot`` of peers, ``hello`` of
-                Tile Managers.
+            message: ``moves`` and ``welcome`` of Frontends, ``ask`` and ``snapshot`` of peers, ``hello`` and
+                ``gains`` of Tile Managers.
         """
         if message.kind == "moves":
             self.contents.learn(message.contents)
-            return [*self._advance(message.rows), (sender, Message("ack", number=message.number))]
+            rows = self._own(message.rows)
+            return [*self._advance(rows), (sender, Message("ack", number=message.number))]
         if message.kind == "welcome":
-            return self._welcomed(sender)
-        if message.kind == "ask" and self.ready:
-            rows = self.entities.rows
-            return [(sender, Message("snapshot", rows, contents=self.contents.of(rows)))]
+            self._awaited.discard(sender)
+            return self._welcomed()
         if message.kind == "snapshot":
-            return self._caught_up(message)
-        if message.kind == "hello" and self.ready:
-            return self._sync({sender.group})
-        return []
+            return self._caught_up(sender.group, message)
+        if not self._tells:
+            return []
+        if message.kind == "ask":
+            return self._answered(sender, message.number)
+        return self._sync([sender.group]) if message.kind == "hello" else self._gained(sender.group)
+
+    def _own(self, rows: Rows) -> Rows:
+        """Moves without those of entities that others have, who get them from the same Frontend."""
+        if not len(rows) or rows["grid"][0] == self.layout.mark:
+            return rows
+        own, layout = self.place.group, self.layout
+        owners = layout.states.owners(rows["id"]), layout.last.states.owners(rows["id"])
+        mine: Rows = rows[(owners[0] == own) | (owners[1] == own)]
+        return mine
 
     def _advance(self, rows: Rows) -> Outbox:
         store, grid = self.entities, self.layout.grid
@@ -93,7 +155,8 @@ class StateManager:
             out = np.empty(size, MOVE)
             arrays = (store.table, store.held, grid.borders, grid.guess, store.count, words(out), scratch)
             taken = state.advance(given, taken, *arrays)
-            outbox += self._told(out[: store.count[fields.OUT]])
+            if self._tells:
+                outbox += self._told(out[: store.count[fields.OUT]])
             size = max(size, len(scratch))
         return outbox
 
@@ -103,49 +166,92 @@ class StateManager:
         return 2 * self._widest
 
     def _told(self, rows: Rows) -> Outbox:
-        if not self.ready:
-            return []
-        groups = self.layout.tiles.owners(rows["tile"])
         return [
             (
                 Place("tile", group, self.place.replica),
                 Message("moves", part, contents=self.contents.of(part)),
             )
-            for group, part in split(rows, groups)
+            for group, part in self._parts(rows)
         ]
 
-    def _welcomed(self, frontend: Place) -> Outbox:
-        self._awaited.discard(frontend)
+    def _parts(self, rows: Rows) -> list[tuple[int, Rows]]:
+        """Rows by the groups of Tile Managers of their tiles, or that get these."""
+        layout, own = self.layout, self.place.group
+        rows["grid"] = layout.mark
+        if not layout.next:
+            return split(rows, layout.tiles.owners(rows["tile"]))
+        rows = rows[layout.states.owners(rows["id"]) == own]
+        owners, others = layout.tiles.owners(rows["tile"]), layout.next.tiles.owners(rows["tile"])
+        moved = np.flatnonzero(owners != others)
+        # In order, and together: a Tile Manager takes all tiles of a move at once.
+        at, keys = np.concatenate([np.arange(len(rows)), moved]), np.concatenate([owners, others[moved]])
+        order = np.argsort(at, kind="stable")
+        return split(rows[at[order]], keys[order])
+
+    def _welcomed(self) -> Outbox:
+        """Asks for what it lacks, once all Frontends send what they have to this replica, too."""
         if self._awaited or self.ready:
             return []
-        peers = self.layout.replicas("state", self.place.group)
-        return [(peer, Message("ask")) for peer in peers if peer != self.place]
+        own, stage = self.place.group, self.layout.stage
+        peers = [peer for group in sorted(self._lacks) for peer in self.layout.replicas("state", group)]
+        outbox: Outbox = [(peer, Message("ask", number=stage)) for peer in peers if peer != self.place]
+        if own in self._lacks and len(self.layout.replicas("state", own)) == 1:
+            # Nobody else has what it had.
+            outbox += self._caught_up(own, Message("snapshot", number=stage))
+        return outbox
 
-    def _caught_up(self, message: Message) -> Outbox:
-        if self.ready:
+    def _answered(self, peer: Place, stage: int) -> Outbox:
+        """A snapshot of what a peer has, or gets."""
+        rows, layout = self.entities.rows, self.layout
+        if stage >> 1 != layout.version:
+            # Who asks is behind, and will ask anew.
+            return []
+        mine = layout.states.owners(rows["id"]) == self.place.group
+        if peer.group != self.place.group:
+            mine &= layout.last.states.owners(rows["id"]) == peer.group
+        rows = rows[mine]
+        return [(peer, Message("snapshot", rows, stage, self.contents.of(rows)))]
+
+    def _caught_up(self, group: int, message: Message) -> Outbox:
+        if group not in self._lacks or message.number != self.layout.stage:
             # What it has that this replica lacks is under way here too, and has to be told then.
             return []
         self.contents.learn(message.contents)
-        self._advance(message.rows)
-        self.ready = True
-        return self._sync(set(self.layout.tiles.groups))
+        outbox = self._advance(message.rows)
+        self._lacks.discard(group)
+        own = self.place.group
+        # One that had nothing before the change says that.
+        if group == own or (self.ready and own not in self.layout.states.groups):
+            outbox += self._sync(self.layout.groups("tile"))
+        return outbox
 
-    def _sync(self, groups: set[int]) -> Outbox:
+    def _sync(self, groups: Collection[int]) -> Outbox:
         """All that Tile Managers should hold of this group: it replaces what they have of it."""
-        rows = self.entities.rows
+        return self._spread("sync", self.entities.rows, groups)
+
+    def _gained(self, group: int) -> Outbox:
+        """What is in the tiles that a Tile Manager gets."""
+        ((place, message),) = self._spread("gains", self.entities.rows, [group])
+        gained = self.layout.tiles.owners(message.rows["tile"]) != group
+        return [(place, replace(message, rows=message.rows[gained]))]
+
+    def _spread(self, kind: str, rows: Rows, groups: Collection[int]) -> Outbox:
+        """Entities by the Tile Managers of their tiles: a message for each of some groups."""
         rows = rows[rows["flags"] & GONE == 0]
         zone, tile = self.layout.grid.tiles(rows)
         rows = rows[zone]
         rows["tile"] = tile
         rows["flags"] |= SILENT
-        empty = Message("sync", rows[:0])
-        found = {
-            group: replace(empty, rows=part) for group, part in split(rows, self.layout.tiles.owners(tile))
-        }
+        found = dict(self._parts(rows))
+        empty = Message(kind, rows[:0], self.layout.stage)
         return [
             (
                 Place("tile", group, self.place.replica),
-                replace(found.get(group, empty), contents=self.contents.of(found.get(group, empty).rows)),
+                replace(
+                    empty,
+                    rows=found.get(group, empty.rows),
+                    contents=self.contents.of(found.get(group, empty.rows)),
+                ),
             )
             for group in sorted(groups)
         ]

@@ -40,8 +40,8 @@ class Host(Acting):
     ``graph`` makes one for each host and the bridges between them.
 
     Args:
-        plan: all hosts and their roles: the fields of ``Plan``.
-        host: the position of this one among the hosts, which are in order of their names.
+        plan: all hosts and their roles, as ``Plan.plain`` gives it.
+        host: the number of this one among the hosts.
         silence: seconds without a sign of life after which the others take a host for dead.
         name: the stone's name.
         on: the node it is placed on.
@@ -50,9 +50,9 @@ class Host(Acting):
         GraphError: hosts cannot be grouped so.
 
     Example:
-        >>> plan = {"frontends": ["a"], "states": ["a"], "tiles": ["a"], "replicas": 1, "zoom": 15}
-        >>> Host(plan, 0).settings()["host"]
-        0
+        >>> plan = graph(["a", "b"]).stones["a"].settings()["plan"]
+        >>> Host(plan, 1).settings()["host"]
+        1
     """
 
     kind = "tiles host"
@@ -70,8 +70,7 @@ class Host(Acting):
         on: str | None = None,
     ) -> None:
         super().__init__(name=name, on=on)
-        hosts = {role: tuple(plan[role]) for role in ("frontends", "states", "tiles")}
-        self.plan = Plan(**hosts, replicas=plan["replicas"], zoom=plan["zoom"])
+        self.plan = Plan.of(plan)
         self.host, self.silence = host, silence
 
     @property
@@ -82,18 +81,7 @@ class Host(Acting):
         return (ENVELOPE,)
 
     def settings(self) -> dict[str, Any]:
-        plan = self.plan
-        return {
-            "plan": {
-                "frontends": list(plan.frontends),
-                "states": list(plan.states),
-                "tiles": list(plan.tiles),
-                "replicas": plan.replicas,
-                "zoom": plan.zoom,
-            },
-            "host": self.host,
-            "silence": self.silence,
-        }
+        return {"plan": self.plan.plain(), "host": self.host, "silence": self.silence}
 
     def prepare(self) -> None:
         self.plan.layout.grid.guess  # noqa: B018  takes a moment
@@ -138,6 +126,7 @@ class _HostActor(Actor):
         super().__init__(context)
         self._name = context.home[1]
         self._clients: dict[int, _Client] = {}
+        self._change: int | float | str = ""
         self.roles = Roles(
             stone.plan,
             stone.host,
@@ -167,9 +156,20 @@ class _HostActor(Actor):
                 self._dismiss(number)
             elif client.waits is not None and now > client.until:
                 self._tell(client)
+        self._take_plan(now)
         self._flush()
         self.context.attributes.update(self.roles.told)
         return due
+
+    def _take_plan(self, now: float) -> None:
+        """Whoever controls the deployment changes the plan by an attribute; see ``evflow.tiles.change``."""
+        given = self.context.attributes.get("change", "")
+        if given != self._change:
+            self._change = given
+            try:
+                self.roles.adopt(Plan.read(str(given)), now)
+            except EvflowError as error:
+                _log.warning("%s: attribute change: %s", self._name, error)
 
     def _flush(self) -> None:
         """Sends what the roles have to say, to hosts and to clients."""
@@ -282,23 +282,36 @@ def graph(
         >>> sorted(graph(["a", "b"], replicas=2).stones)
         ['a', 'a to b', 'b', 'b to a']
     """
-    roles = {"frontends": frontends, "states": states, "tiles": tiles}
-    plan: dict[str, Any] = {role: list(hosts if named is None else named) for role, named in roles.items()}
-    plan |= {"replicas": replicas, "zoom": Grid.of_metres(metres).zoom}
+    named = [list(hosts if some is None else some) for some in (frontends, states, tiles)]
+    plan = Plan.made(named[0], named[1], named[2], replicas, Grid.of_metres(metres).zoom)
     made = Graph(name)
-    names = Host(plan, 0).plan.hosts
-    for at, host in enumerate(names):
-        placed = made.add(Host(plan, at, silence=silence, name=host, on=host))
-        for other, peer in enumerate(names):
-            if other != at:
+    for at in plan.numbers:
+        put(made, name, plan, at, silence)
+    return made
+
+
+def put(graph: Graph, name: str, plan: Plan, host: int, silence: float) -> None:
+    """Adds the stone of a host to a graph, and bridges between it and those that are there already.
+
+    Args:
+        graph: the graph.
+        name: that of the deployment.
+        plan: all hosts and their roles.
+        host: the number of the host.
+        silence: see ``graph``.
+    """
+    mine = plan.hosts[host]
+    graph.add(Host(plan.plain(), host, silence=silence, name=mine, on=mine))
+    for other, peer in plan.numbers.items():
+        if peer in graph.stones and other != host:
+            for one, two, to in ((mine, peer, other), (peer, mine, host)):
                 way = Bridge(
-                    peer,
-                    f"{name}/{peer}",
+                    two,
+                    f"{name}/{two}",
                     delivery="at_most_once",
                     policy="drop oldest",
                     limit=256 << 20,
-                    name=f"{host} to {peer}",
-                    on=host,
+                    name=f"{one} to {two}",
+                    on=one,
                 )
-                placed[other] >> way
-    return made
+                graph[one][to] >> way

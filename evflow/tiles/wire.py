@@ -120,7 +120,7 @@ def message_of(view: Any) -> tuple[Place, Place, Message]:
         EvflowError: its rows or contents are not those of a message.
     """
     kind = str(view.kind)
-    dtype = MATCH if kind in ("matches", "ack") else MOVE
+    dtype = MATCH if kind in ("matches", "ack", "kept") else MOVE
     held = np.array(view.rows, np.int64, order="C")
     if held.size and held.shape[1:] != (dtype.itemsize // 8,):
         raise EvflowError(

@@ -1,4 +1,4 @@
-"""The roles in one process with a network that delays, a seed that decides, and hosts that die.
+"""The roles in one process with a network that delays, a seed that decides, hosts that die, join and leave.
 
 ``python -m tests.tiles.simulation --seeds 1000`` plays many; ``--fault`` plants one, which has to be caught.
 """
@@ -8,19 +8,18 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from evflow.errors import EvflowError
+from evflow.errors import EvflowError, GraphError
 from evflow.tiles.client import Client
 from evflow.tiles.frontend import Frontend
-from evflow.tiles.grid import Grid
-from evflow.tiles.layout import Layout
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import GONE, Message, Outbox, Place
-from evflow.tiles.ring import Ring
+from evflow.tiles.messages import GONE, SILENT, Message, Outbox, Place, Rows
+from evflow.tiles.plan import Plan
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import content_of
 from tests.tiles.rows import moves
@@ -58,43 +57,164 @@ class Simulation:
     def __init__(self, seed: int, r: int | None = None) -> None:
         self.random = random.Random(seed)
         self.r = r or self.random.choice([1, 2, 2, 3])
-        groups = self.random.choice([1, 2, 3])
-        ring = Ring({g: tuple(f"h{g * self.r + i}" for i in range(self.r)) for g in range(groups)})
+        names = [f"h{n}" for n in range(self.random.choice([1, 2, 3]) * self.r)]
         self.centre = self.random.choice(CENTRES)
         # A zone on a pole touches all the tiles of a row.
         zooms = [6, 8] if abs(self.centre[0]) > 89 else [13, 15, 17]
-        self.layout = Layout(Grid(self.random.choice(zooms)), ring, ring)
-        self.hosts = [host for members in ring.groups.values() for host in members]
-        self.where = {
-            host: [
-                Place("frontend", number),
-                Place("state", number // self.r, number % self.r),
-                Place("tile", number // self.r, number % self.r),
-            ]
-            for number, host in enumerate(self.hosts)
-        }
-        self.lives = Counter[str]()
+        self.plan = Plan.made(names, names, names, self.r, self.random.choice(zooms))
+        self.lives = Counter[int]()
+        self.plans: dict[int, Plan] = {}
+        self.places: dict[int, list[Place]] = {}
         self.roles: dict[Place, Role] = {}
-        self.links: dict[tuple[Place, Place], deque[Message | str]] = defaultdict(deque)
-        for host in self.hosts:
-            self._boot(host)
+        self.down: set[int] = set()
+        self.links: dict[tuple[Place, Place], deque[Message | Plan | str]] = defaultdict(deque)
+        for host in range(len(names)):
+            self._boot(host, self.plan)
         self.clients = [Client(Place("client", n), self._alive()) for n in range(self.random.randint(1, 4))]
         self.entities: dict[tuple[bool, int], Entity] = {}
         self.named: set[tuple[int, int]] = set()
         self.delivered = Counter[Key]()
         self.before: set[Key] = set()
-        self.down: set[str] = set()
-        self.catching: set[str] = set()
-        self.done: set[str] = set()
+        self.catching: set[int] = set()
+        self.changing = False
         self.cut: set[int] = set()
         self.messages = Counter[str]()
 
-    def _boot(self, host: str) -> None:
-        life, (front, state, tile) = self.lives[host], self.where[host]
-        self.roles[front] = Frontend(front, self.layout, life=life)
-        self.roles[state] = StateManager(state, self.layout, ready=not life)
-        self.roles[tile] = TileManager(tile, self.layout, life=life)
+    def _boot(self, host: int, plan: Plan) -> None:
+        """A host starts: one that was there before, or comes later, has to catch up."""
+        life = self.lives[host]
         self.lives[host] += 1
+        self.plans[host], self.places[host] = plan, plan.roles(host)
+        for place in self.places[host]:
+            self._make(place, plan, life)
+        for other in self.down:
+            for place in self.places[host]:
+                if isinstance(role := self.roles[place], Frontend):
+                    for dead in plan.roles(other):
+                        role.down(dead)
+        if life:
+            self._start(self.places[host], plan)
+
+    def _make(self, place: Place, plan: Plan, life: int) -> None:
+        if place.role == "frontend":
+            self.roles[place] = Frontend(place, plan.layout, life=life)
+        elif place.role == "state":
+            self.roles[place] = StateManager(place, plan.layout, ready=not life)
+        else:
+            self.roles[place] = TileManager(place, plan.layout, life=life)
+
+    def _start(self, places: list[Place], plan: Plan) -> None:
+        for place in places:
+            role = self.roles[place]
+            if isinstance(role, StateManager):
+                self.send(place, role.start(self._running(plan)))
+            elif isinstance(role, TileManager):
+                self.send(place, role.start())
+
+    def _running(self, plan: Plan) -> set[Place]:
+        return {place for place in self.roles if place.role == "frontend" and place in plan.where}
+
+    # --- hosts join and leave
+
+    def change(self) -> None:
+        """A host joins or leaves, if no change is under way and enough others live."""
+        if self.plan.next or self._progresses() or not self._ready():
+            return
+        hosts = self.plan.running
+        try:
+            if self.random.random() < 0.5 and len(hosts) < 8:
+                self.plan = self.plan.grown(f"h{len(self.plan.hosts)}")
+            else:
+                plan = self.plan.without(host := self.random.choice(hosts))
+                if plan.next is None and host not in self.plan.states.spare:
+                    # Another one takes its place, as if it had died.
+                    if self.plan.number(host) not in self.down and not self._spares():
+                        return
+                    self.catching.add(plan.number(self.plan.states.spare[0]))
+                self.plan = plan
+        except GraphError:
+            return
+
+    def _spares(self) -> bool:
+        """Whether one more host may die."""
+        return len(self.down) + len(self.catching) < self.r - 1
+
+    def _progresses(self) -> bool:
+        numbers = {self.plan.number(host) for host in self.plan.running}
+        return numbers != self.plans.keys() or any(plan is not self.plan for plan in self.plans.values())
+
+    def progress(self) -> bool:
+        """One step of the change that is under way."""
+        live = [host for host in self.plans if host not in self.down]
+        numbers = {self.plan.number(host) for host in self.plan.running}
+        lagging = [host for host in live if self.plans[host].stage < self.plan.stage]
+        new = sorted(numbers - self.plans.keys())
+        gone = [host for host in self.plans if host not in numbers]
+        if lagging:
+            self._adopt(self.random.choice(lagging), self.plan)
+        elif new and not self._untold():
+            self._join(new[0])
+        elif self.plan.next and not new and self._ready():
+            self.plan = self.plan.settled()
+        elif gone:
+            self.down.discard(gone[0])
+            del self.plans[gone[0]], self.places[gone[0]]
+        else:
+            return False
+        return True
+
+    def _ready(self) -> bool:
+        return all(isinstance(role, Frontend) or role.ready for role in self.roles.values())
+
+    def _join(self, host: int) -> None:
+        self.lives[host] = max(self.lives.values())
+        self._clear(self.plan.roles(host))
+        self._boot(host, self.plan)
+        if any(
+            place.group in self.plan.states.groups for place in self.places[host] if place.role == "state"
+        ):
+            # It stands in for another one.
+            self.catching.add(host)
+
+    def _clear(self, places: list[Place]) -> None:
+        """What others sent from or to places is lost, before somebody else plays these roles."""
+        for (sender, target), held in self.links.items():
+            if sender in places or target in places:
+                held.clear()
+
+    def _adopt(self, host: int, plan: Plan) -> None:
+        """A host takes the next step of a change, and tells the others before it tells them anything else."""
+        self.changing = True
+        before, places, now = self.plans[host], self.places[host], plan.roles(host)
+        new = [place for place in now if place not in places]
+        for place in new:
+            other = before.where.get(place)
+            if other in self.plans and self.plans[other].stage < plan.stage and other not in self.down:
+                self._adopt(other, plan)
+        self._clear(new)
+        self.plans[host], self.places[host] = plan, now
+        for place in [*places, *new]:
+            for other in self.roles:
+                if other not in now:
+                    self.links[place, other].append(plan)
+        moved = [place for place, at in before.where.items() if plan.where.get(place) != at]
+        for place in places:
+            role = self.roles[place]
+            if isinstance(role, StateManager):
+                self.send(place, role.adopt(plan.layout, self._running(plan)))
+            else:
+                self.send(place, role.adopt(plan.layout))
+            for other in moved:
+                if other.role == "frontend" or other in plan.where:
+                    self.send(place, role.down(other))
+        for place in [place for place in places if place not in now]:
+            self.cut |= {client.place.group for client in self.clients if client.frontend == place}
+            del self.roles[place]
+        for place in new:
+            self._make(place, plan, self.lives[host])
+        self._start(new, plan)
+
+    # --- what happens
 
     def _alive(self) -> Place:
         return self.random.choice([place for place in self.roles if place.role == "frontend"])
@@ -119,19 +239,25 @@ class Simulation:
                 self.delivered.update(zip(*(rows[name].tolist() for name in KEY), strict=True))
             assert message.kind != "refused", message
             self.send(target, outbox)
-        elif target in self.roles:
+        elif target in self.roles and (sender.role != "client" or sender.group not in self.cut):
             role = self.roles[target]
-            if isinstance(message, str):
+            if isinstance(message, Plan):
+                live = {host: places for host, places in self.places.items() if host not in self.down}
+                host = next(host for host, places in live.items() if target in places)
+                if message.stage > self.plans[host].stage:
+                    self._adopt(host, message)
+            elif isinstance(message, str):
                 self.send(target, role.down(sender))
             else:
                 self.messages[f"{message.kind} to {target.role}"] += len(message.rows)
                 self.send(target, role.receive(sender, message))
         return True
 
-    def kill(self, host: str) -> None:
+    def kill(self, host: int) -> None:
         """A host dies: of what it has sent, the last may be lost; the others learn of it."""
         self.down.add(host)
-        for place in self.where[host]:
+        self.catching.discard(host)
+        for place in self.places[host]:
             del self.roles[place]
             for (sender, target), held in self.links.items():
                 if sender == place:
@@ -139,23 +265,19 @@ class Simulation:
                         held.pop()
                 elif target == place:
                     held.clear()
-        for place in self.where[host]:
+        for place in self.places[host]:
             for other in self.roles:
                 self.links[place, other].append("down")
-        self.cut |= {client.place.group for client in self.clients if client.frontend in self.where[host]}
+        self.cut |= {client.place.group for client in self.clients if client.frontend in self.places[host]}
 
-    def revive(self, host: str) -> None:
+    def revive(self, host: int) -> None:
         """A host that died starts again, with nothing."""
         self.down.discard(host)
-        self._boot(host)
-        running = {place for place in self.roles if place.role == "frontend"}
-        front, state, tile = (self.roles[place] for place in self.where[host])
-        for other in self.down:
-            for place in self.where[other]:
-                front.down(place)
-        assert isinstance(state, StateManager) and isinstance(tile, TileManager)
-        self.send(state.place, state.start(running))
-        self.send(tile.place, tile.start())
+        # It does not count before what is under way now is done.
+        self.catching.add(host)
+        # It learns of the plan from the others.
+        plans = [plan for other, plan in self.plans.items() if other not in self.down]
+        self._boot(host, max(plans, key=lambda plan: plan.stage))
 
     def reconnect(self, client: Client) -> None:
         """A client goes to a Frontend that runs; what was under way is lost."""
@@ -168,7 +290,7 @@ class Simulation:
         self.send(client.place, client.moved_to(self._alive()))
 
     def _zone(self) -> Zone:
-        tile = self.layout.grid.side * 0.7
+        tile = self.plan.layout.grid.side * 0.7
         north = self.centre[0] + self.random.uniform(-2, 2) * tile / 111_000
         if abs(self.centre[0]) > 89:
             east = self.random.uniform(-180, 180)
@@ -246,7 +368,8 @@ class Simulation:
                         both = one is pub.states[-1] and other is sub.states[-1]
                         new = len(pub.states) > 1 and one is not pub.states[0]
                         new |= len(sub.states) > 1 and other is not sub.states[0]
-                        if away < -1e-5 and new and (both or any(still)):
+                        # While the layout changes, a state that is replaced at once may be skipped.
+                        if away < -1e-5 and new and (both or (any(still) and not self.changing)):
                             required.add(key)
         twice = [key for key, times in self.delivered.items() if times > 1]
         found = set(self.delivered) - self.before
@@ -273,34 +396,31 @@ class Simulation:
                     self.act()
                 elif what < 0.27:
                     self.reconnect(self.random.choice(self.clients))
-                elif what < 0.30 and len(self.down) + len(self._behind()) < self.r - 1:
-                    self.kill(self.random.choice([host for host in self.hosts if host not in self.down]))
+                elif what < 0.30 and self._spares():
+                    self.kill(self.random.choice([host for host in self.plans if host not in self.down]))
                 elif what < 0.33 and self.down and not self._untold():
                     self.revive(self.random.choice(sorted(self.down)))
+                elif what < 0.35:
+                    self.change()
+                elif what < 0.42:
+                    self.progress()
                 else:
                     self.step()
             self.settle()
             self.check()
+            self.changing = False
 
     def _untold(self) -> bool:
         return any("down" in held for held in self.links.values())
 
-    def _behind(self) -> set[str]:
-        """Hosts that were started again and do not count yet: not before what was under way is done."""
-        self.catching = {
-            host
-            for host in self.catching | {h for h in self.hosts if self.lives[h] > 1 and h not in self.done}
-            if host not in self.down
-        }
-        return self.catching
-
     def settle(self) -> None:
         """Lets everything arrive; clients of Frontends that have died connect to others."""
+        ends = self.random.random() < 0.5 or not self.plan.next
         for _ in range(100_000):
             for client in self.clients:
                 if client.place.group in self.cut:
                     self.reconnect(client)
-            if not self.step():
+            if not self.step() and not (ends and self.progress()):
                 break
         assert all(client.idle for client in self.clients), "not acknowledged"
         for role in self.roles.values():
@@ -308,25 +428,57 @@ class Simulation:
                 assert role.ready, f"{role.place} has not caught up"
             elif isinstance(role, TileManager):
                 assert role.counts["lost"] == 0 and role.counts["kept"] == 0, f"{role.place}: {role.counts}"
-        self.done = {host for host in self.hosts if host not in self.down}
         self.catching = set()
 
 
 KEY = ("pub", "pub_version", "sub", "sub_version")
 
 
-FAULTS = {
+def _silent(rows: Rows) -> Rows:
+    rows["flags"] |= SILENT
+    return rows
+
+
+FAULTS: dict[str, tuple[str, Any]] = {
     "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
     "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
     "dead State Managers are not forgotten": (
         "evflow.tiles.manager.TileManager.down",
         lambda self, place: [],
     ),
-    "snapshots are ignored": ("evflow.tiles.state.StateManager._caught_up", lambda self, message: []),
+    "snapshots are ignored": ("evflow.tiles.state.StateManager._caught_up", lambda self, group, message: []),
     "nothing is sent again": ("evflow.tiles.frontend.Frontend._greeted", lambda self, state: []),
     "nothing is told of what was left": (
         "evflow.tiles.state.StateManager._told",
         lambda self, rows, told=StateManager._told: told(self, rows[rows["flags"] & GONE == 0]),
+    ),
+    "what is under way is not given to those that get it": (
+        "evflow.tiles.frontend.Frontend._given",
+        lambda self, group: [],
+    ),
+    "tiles that a group gets are not told": (
+        "evflow.tiles.state.StateManager._gained",
+        lambda self, group, gained=StateManager._gained: [
+            (place, replace(message, rows=message.rows[:0])) for place, message in gained(self, group)
+        ],
+    ),
+    "what a State Manager got is not told": (
+        "evflow.tiles.state.StateManager._spread",
+        lambda self, kind, rows, groups, spread=StateManager._spread: spread(
+            self, kind, rows[: 0 if kind == "handed" else len(rows)], groups
+        ),
+    ),
+    "news in what was handed on is not matched": (
+        "evflow.tiles.manager.TileManager._got",
+        lambda self, group, rows, got=TileManager._got: _silent(got(self, group, rows)),
+    ),
+    "what others tell now is taken all the same": (
+        "evflow.tiles.manager.TileManager._current",
+        lambda self, group, rows: rows,
+    ),
+    "a change ends before all have caught up": (
+        "tests.tiles.simulation.Simulation._ready",
+        lambda self: True,
     ),
 }
 """Faults to plant: what each replaces, and by what."""

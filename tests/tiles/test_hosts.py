@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
@@ -30,7 +31,7 @@ class Hosts:
 
     def __init__(self, replicas: int = 2, count: int = 2) -> None:
         names = tuple("abcd"[:count])
-        self.plan = Plan(names, names, names, replicas, 15)
+        self.plan = Plan.made(names, names, names, replicas, 15)
         self.now, self._numbers = 0.0, itertools.count(1)
         self.hosts: dict[int, Roles] = {}
         self.stopped: set[int] = set()
@@ -42,6 +43,7 @@ class Hosts:
         self.run(0.5)
 
     def start(self, at: int) -> None:
+        self.waiting.setdefault(at, [])
         self.hosts[at] = Roles(self.plan, at, lambda: next(self._numbers), self.now, silence=1.0)
 
     def kill(self, at: int) -> None:
@@ -184,14 +186,14 @@ def test_clients_that_are_not_connected_are_told_to_connect() -> None:
 class Played(Hosts):
     """Hosts with a fleet that moves, and troubles that a seed decides."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, replicas: int = 2) -> None:
         self.random = random.Random(seed)
         self.client = Client(Place("client", CLIENT), Place("frontend", 0))
         self.at: int | None = None
         self.version = 0
         # Of publications and of subscriptions: versions and zones since all was quiet, the one then first.
         self.states: list[list[tuple[int, list[Circle]]]] = [[(0, [])], [(0, [])]]
-        super().__init__(2, self.random.choice([2, 4]))
+        super().__init__(replicas, self.random.choice([2, 4]))
 
     def _say(self, outbox: Outbox) -> None:
         for _, message in outbox:
@@ -231,8 +233,11 @@ class Played(Hosts):
         rows = moves(zones, None, self.version, subscriptions=bool(which))
         self._say(self.client.send(rows))
 
-    def check(self) -> None:
-        """Matches of the latest states must have come, and those with what did not move; others may have."""
+    def check(self, changed: bool = False) -> None:
+        """Matches of the latest states must have come, and those with what did not move; others may have.
+
+        While the layout changes, a state that is replaced at once may be skipped.
+        """
         required, allowed = set[Key](), set[Key]()
         pubs, subs = self.states
         for pub, sub in itertools.product(pubs, subs):
@@ -244,7 +249,7 @@ class Played(Hosts):
                 if gap(one, other) < 0
             }
             allowed |= found
-            if (pub is pubs[-1] and sub is subs[-1]) or len(pubs) == 1 or len(subs) == 1:
+            if (pub is pubs[-1] and sub is subs[-1]) or (1 in (len(pubs), len(subs)) and not changed):
                 required |= found
         assert set(self.matches.values()) <= {1}
         assert required <= set(self.matches) <= allowed
@@ -277,6 +282,36 @@ class Played(Hosts):
             assert self.client.idle
             self.check()
 
+    def change(self, plan: Plan) -> None:
+        """The steps of a change, as ``evflow.tiles.change`` has them, while the fleet moves."""
+        new = sorted(set(plan.numbers) - set(self.plan.numbers))
+        self._take_step(plan)
+        for at in new:
+            self.start(at)
+            self._move_until(lambda: all(host.is_ready for host in self.hosts.values()))
+        if plan.next:
+            self._take_step(plan.settled())
+        for at in set(self.hosts) - set(self.plan.numbers):
+            self.kill(at)
+        self.run(4)
+        assert self.client.idle
+        self.check(changed=True)
+
+    def _take_step(self, plan: Plan) -> None:
+        self.plan = plan
+        self.hosts[self.random.choice(sorted(self.hosts))].adopt(plan, self.now)
+        self._move_until(lambda: all(h.plan.stage == plan.stage and h.is_ready for h in self.hosts.values()))
+
+    def _move_until(self, done: Callable[[], bool]) -> None:
+        for _ in range(200):
+            if self.random.random() < 0.5:
+                self.move(self.random.randrange(2))
+            super().run(0.02)
+            self._connect()
+            if done():
+                return
+        raise AssertionError([(host.plan.stage, host.told) for host in self.hosts.values()])
+
     def _some(self) -> None:
         for _ in range(self.random.randrange(3)):
             self.move(self.random.randrange(2))
@@ -289,3 +324,13 @@ def test_no_match_is_lost_or_doubled_when_hosts_die_stop_and_miss_messages(seed:
     rows = (100_000, 5)[seed % 2]
     with patch("evflow.tiles.manager.MOST_ROWS", rows), patch("evflow.tiles.client.MOST_ROWS", rows):
         Played(seed).play()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_match_is_lost_or_doubled_when_hosts_join_and_leave(seed: int) -> None:
+    hosts = Played(seed, 1 + seed % 2)
+    for name in "ef":
+        hosts.change(hosts.plan.grown(name))
+    for name in "ae":
+        hosts.change(hosts.plan.without(name))
+    assert sorted(hosts.plan.numbers) == sorted(hosts.hosts)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from evflow import tiles
 from evflow.deploy.handle import Deployment
+from evflow.errors import FlowError
 from tests.deploy.daemons import DaemonProcess
 from tests.tiles.world import Circle, gap
 
@@ -103,3 +106,27 @@ def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tm
             _ready(handle, dies.name)
             fleet.settle()
             client.drain(10)
+
+
+def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_path: Path) -> None:
+    allow = ("--allow", "evflow.tiles.stone")
+    with ExitStack() as stack:
+        running = {name: stack.enter_context(DaemonProcess(name, tmp_path, *allow)) for name in "abcde"}
+        contacts = {name: process.contact for name, process in running.items()}
+        fifth = contacts.pop("e")
+        handle = stack.enter_context(tiles.graph("abcd", silence=3.0).deploy(contacts))
+        client = stack.enter_context(tiles.connect(f"{contacts['a']}/tiles/a"))
+        fleet = Fleet(client, 60)
+        fleet.settle()
+        for change in (lambda: tiles.grow(handle, "e", fifth), lambda: tiles.shrink(handle, "a")):
+            changing = threading.Thread(target=change)
+            changing.start()
+            while changing.is_alive():
+                for which in (0, 1):
+                    fleet.move(which)
+                    fleet.settle()
+            changing.join()
+        with pytest.raises(FlowError, match="'b': expected one that is not there yet"):
+            tiles.grow(handle, "b")
+        assert client.host != "a" and handle.attributes("e")["state_live"] > 0
+        assert sorted(name for name in handle.graph.stones if len(name) == 1) == list("bcde")

@@ -89,6 +89,16 @@ def newness(row: Words, held: Words) -> int:
     return 0 if home == other else (1 if home > other else -1)
 
 
+@array_kernel(
+    lambda: types.void(read(types.int64, 2), types.int64[:, ::1], types.int64[:, ::1], types.uint8[::1])
+)
+def news(rows: Words, table: Words, held: Words, marks: NDArray[np.uint8]) -> None:
+    """Marks moves that are newer than what is held of their entities."""
+    for i in range(len(rows)):
+        slot = table[find(table, rows[i, ID] << 1 | rows[i, WORD] >> 8 & 1), 1]
+        marks[i] = slot == -1 or newness(rows[i], held[slot]) > 0
+
+
 @compiled
 def copy(source: Words, target: Words) -> None:
     """Copies a move."""

@@ -367,6 +367,7 @@ def match(
 @array_kernel(
     lambda: types.void(
         read(types.uint8),
+        read(types.uint8),
         types.int64[:, ::1],
         types.int64[:, ::1],
         types.float32[:, :, ::1],
@@ -377,6 +378,7 @@ def match(
 )
 def forget(
     which: NDArray[np.uint8],
+    whole: NDArray[np.uint8],
     held: Words,
     tiles: Words,
     places: NDArray[np.float32],
@@ -384,7 +386,7 @@ def forget(
     nexts: Words,
     count: Words,
 ) -> None:
-    """Takes some of the entities that are held out of all tiles."""
+    """Takes some of the entities that are held out of all tiles, and all of them out of some tiles."""
     for number in range(count[LISTS]):
         tile = tiles[number]
         for side in range(2):
@@ -394,7 +396,7 @@ def forget(
                 following = nexts[block]
                 while at >= 0:
                     slot = slots[block, at]
-                    if which[slot]:
+                    if whole[number] or which[slot]:
                         _remove(tile, side, block, at, places, slots, nexts, count)
                         held[slot, TILES] -= 1
                         if held[slot, TILES] == 0:

@@ -1,0 +1,156 @@
+"""Hosts join a system of tiles that runs, and leave it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from evflow.errors import EvflowError, FlowError
+from evflow.tiles.plan import Plan
+from evflow.tiles.stone import Host, put
+
+if TYPE_CHECKING:
+    from evflow.deploy.handle import Deployment
+
+__all__ = ["grow", "shrink"]
+
+_AGAIN = 0.05
+
+
+def grow(
+    deployment: Deployment,
+    host: str,
+    contact: str | None = None,
+    *,
+    roles: Sequence[str] = ("frontends", "states", "tiles"),
+    timeout: float = 120.0,
+) -> None:
+    """Lets a host join while events flow; returns once it has its share.
+
+    It is spare, except for its Frontend, until ``replicas`` spare hosts make a group. Only keys and tiles of
+    this group move. If this fails on the way, no match is lost; call it again with the same arguments.
+
+    Args:
+        deployment: the handle of a graph that ``evflow.tiles.graph`` made.
+        host: the node of the host.
+        contact: where the others find it; None if the deployment has it as a host already.
+        roles: what it plays: ``frontends``, ``states``, ``tiles``.
+        timeout: seconds.
+
+    Raises:
+        GraphError: there is no such role.
+        FlowError: there is such a host already; or it took longer, or a host is dead.
+
+    Example:
+        >>> grow(deployment, "e", "tcp://10.0.0.5:7000")  # doctest: +SKIP
+    """
+    until = time.monotonic() + timeout
+    plan = _newest(deployment)
+    is_there = host in deployment.graph.stones
+    if is_there and (not plan.next or host not in plan.running):
+        raise FlowError(f"host {host!r}: expected one that is not there yet")
+    if host not in plan.running:
+        plan = _settled(deployment, until).grown(host, roles)
+    if not is_there:
+        if contact is not None and host not in deployment.hosts:
+            deployment.add_host(host, contact)
+        # All others know of it before it comes.
+        _reached(deployment, plan, until)
+        with deployment.change() as graph:
+            silence = next(stone.silence for stone in graph.stones.values() if isinstance(stone, Host))
+            put(graph, deployment.name, plan, plan.number(host), silence)
+    _settled(deployment, until)
+
+
+def shrink(deployment: Deployment, host: str, *, timeout: float = 120.0) -> None:
+    """Lets a host leave while events flow; returns once others have what it had.
+
+    A spare host takes its place, and no key moves. If there is none, its group ends: only keys and tiles of
+    this group move, and its other hosts become spare. A host that is dead can leave if a spare one takes its
+    place. If this fails on the way, no match is lost; call it again with the same arguments.
+
+    Args:
+        deployment: the handle of a graph that ``evflow.tiles.graph`` made.
+        host: the name of the host.
+        timeout: seconds.
+
+    Raises:
+        GraphError: there is no such host, or it cannot leave.
+        FlowError: it took longer, or another host is dead.
+
+    Example:
+        >>> shrink(deployment, "e")  # doctest: +SKIP
+    """
+    until = time.monotonic() + timeout
+    plan = _newest(deployment)
+    if host in plan.settled().running:
+        plan = _settled(deployment, until, leaving=host).without(host)
+    _reached(deployment, plan, until, "" if plan.next else host)
+    plan = _settled(deployment, until, "" if plan.next else host)
+    with deployment.change() as graph:
+        for peer in plan.numbers.values():
+            for bridge in (f"{host} to {peer}", f"{peer} to {host}"):
+                if bridge in graph.stones:
+                    graph.remove(bridge)
+        graph.remove(host)
+
+
+def _hosts(deployment: Deployment) -> list[str]:
+    return [name for name, stone in deployment.graph.stones.items() if isinstance(stone, Host)]
+
+
+def _newest(deployment: Deployment) -> Plan:
+    """The plan of the host that is furthest on."""
+    plans, wrong = [], ""
+    for name in _hosts(deployment):
+        try:
+            plans.append(Plan.read(str(deployment.attributes(name)["plan"])))
+        except (EvflowError, KeyError) as error:
+            wrong = f"{name}: {error}"
+    if not plans:
+        raise FlowError(
+            f"deployment {deployment.name}: expected hosts of tiles that tell their plan; {wrong}"
+        )
+    return max(plans, key=lambda plan: plan.stage)
+
+
+def _settled(deployment: Deployment, until: float, leaving: str = "") -> Plan:
+    """The plan once no change is under way any more and all hosts are ready."""
+    plan = _newest(deployment)
+    absent = sorted(set(plan.running) - set(_hosts(deployment)))
+    if absent:
+        raise FlowError(f"host {absent[0]!r} was about to join: let it grow first")
+    _reached(deployment, plan, until, leaving, ready=True)
+    if plan.next:
+        plan = plan.settled()
+        _reached(deployment, plan, until, leaving, ready=True)
+    return plan
+
+
+def _reached(
+    deployment: Deployment, plan: Plan, until: float, leaving: str = "", *, ready: bool = False
+) -> None:
+    """Tells all hosts a plan, and waits until they have it, and until those that play roles are ready.
+
+    Raises:
+        FlowError: it took too long; says which host lags and why.
+    """
+    left = [name for name in _hosts(deployment) if name != leaving]
+    while left:
+        name = left[0]
+        try:
+            told = deployment.attributes(name)
+            if Plan.read(str(told.get("plan"))).stage < plan.stage:
+                why = "it has not taken the change yet"
+                told["change"] = plan.text()
+            elif ready and name in plan.running and not told.get("ready"):
+                why = "it has not caught up yet"
+            else:
+                left.pop(0)
+                continue
+        except EvflowError as error:
+            why = str(error)
+        if time.monotonic() > until:
+            raise FlowError(f"host {name}: {why}; call this again")
+        time.sleep(_AGAIN)
