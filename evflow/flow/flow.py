@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,7 +174,7 @@ class Flow(Changeable):
         if links is not None:
             from evflow.flow.questions import Questions
 
-            self._questions = Questions(self.engine, links)
+            self._questions = Questions(self.engine, links, partial(worker.later, links=True))
             worker.each_turn(self._questions.tick, links=True)
         self._net = net
         self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)

@@ -40,14 +40,16 @@ class Questions:
     Args:
         engine: whose stones answer.
         links: the node's.
+        later: has whoever has the links do a task with them.
 
     Attributes:
         tick: asks again what is not answered; to be called in each turn.
     """
 
-    def __init__(self, engine: Engine, links: _Links) -> None:
+    def __init__(self, engine: Engine, links: _Links, later: Callable[[Callable[[], object]], None]) -> None:
         self._engine = engine
         self._links = links
+        self._later = later
         self._asker = Asker(links.tell, os.urandom(8), _ASK, self._barred)
         self.tick = self._asker.tick
         answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
@@ -69,7 +71,8 @@ class Questions:
             raise FlowError(f"stone {stone!r} is a {slot.stone.kind}, which takes no questions")
         answer = slot.actor.answer(question)
         if isinstance(answer, Later):
-            answer.tell(reply)
+            # It is given in the stone's own code, while another thread may have the links.
+            answer.tell(lambda given: self._later(lambda: reply(given)))
         else:
             reply(answer)
 

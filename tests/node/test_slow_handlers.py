@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evflow as ev
 from evflow.flow.standby import Standby
+from evflow.net.node.sockets import Sockets
+from evflow.stone import Acting, Actor, Context, Later
 from tests.node.processes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -106,3 +110,60 @@ def test_what_fails_beside_a_handler_is_kept_for_the_flows_thread() -> None:
         wait_for(lambda: standby.failure, "it has failed")
     standby.end()
     assert standby.failure is error
+
+
+class Thinking(Acting):
+    """Answers a question in its own code, and goes on with that until it is released."""
+
+    linked_ports, wakes = "free", True
+
+    def __init__(self, released: threading.Event) -> None:
+        super().__init__(name="thinking", on="there")
+        self.released = released
+
+    def open(self, context: Context) -> Actor:
+        return ThinkingActor(context, self.released)
+
+
+class ThinkingActor(Actor):
+    def __init__(self, context: Context, released: threading.Event) -> None:
+        super().__init__(context)
+        self.released = released
+        self.asked: list[Later] = []
+
+    def answer(self, question: dict[str, Any]) -> Later:
+        self.asked.append(Later())
+        self.context.wake()
+        return self.asked[-1]
+
+    def wake(self, now: float) -> None:
+        for later in self.asked:
+            later.give("thought")
+            assert self.released.wait(20)
+
+
+def test_answers_given_in_the_code_of_a_stone_are_sent_by_whoever_has_the_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send, inside, released = Sockets.send, list[str](), threading.Event()
+
+    def watched(self: Sockets, *arguments: Any) -> bool:
+        frame = sys._getframe()
+        while frame := frame.f_back:  # type: ignore[assignment]
+            inside.extend(["wake"] if frame.f_code is ThinkingActor.wake.__code__ else [])
+        return send(self, *arguments)
+
+    monkeypatch.setattr(Sockets, "send", watched)
+    there = ev.Node("there", "tcp://127.0.0.1:0", heartbeat=0.2)
+    here = ev.Node("here", heartbeat=0.2)
+    g, near = ev.Graph(), ev.Graph()
+    g.add(Thinking(released))
+    near.source("numbers", Number, on="here") >> ev.Terminal(print, on="here")
+    with g.run(node=there), near.run(node=here) as flow:
+        try:
+            # It comes although the stone goes on.
+            assert flow.ask(there.contact, "thinking", {}, timeout=10) == "thought"
+        finally:
+            released.set()
+    # Else two threads would use one socket, and ZeroMQ ends the process.
+    assert not inside
