@@ -18,7 +18,7 @@ from evflow.errors import EvflowError, GraphError
 from evflow.tiles.client import Client
 from evflow.tiles.frontend import Frontend
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import GONE, SILENT, Message, Outbox, Place, Rows
+from evflow.tiles.messages import GONE, Message, Outbox, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import content_of
@@ -434,11 +434,6 @@ class Simulation:
 KEY = ("pub", "pub_version", "sub", "sub_version")
 
 
-def _silent(rows: Rows) -> Rows:
-    rows["flags"] |= SILENT
-    return rows
-
-
 FAULTS: dict[str, tuple[str, Any]] = {
     "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
     "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
@@ -452,10 +447,6 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "evflow.tiles.state.StateManager._told",
         lambda self, rows, told=StateManager._told: told(self, rows[rows["flags"] & GONE == 0]),
     ),
-    "what is under way is not given to those that get it": (
-        "evflow.tiles.frontend.Frontend._given",
-        lambda self, group: [],
-    ),
     "tiles that a group gets are not told": (
         "evflow.tiles.state.StateManager._gained",
         lambda self, group, gained=StateManager._gained: [
@@ -467,14 +458,6 @@ FAULTS: dict[str, tuple[str, Any]] = {
         lambda self, kind, rows, groups, spread=StateManager._spread: spread(
             self, kind, rows[: 0 if kind == "handed" else len(rows)], groups
         ),
-    ),
-    "news in what was handed on is not matched": (
-        "evflow.tiles.manager.TileManager._got",
-        lambda self, group, rows, got=TileManager._got: _silent(got(self, group, rows)),
-    ),
-    "what others tell now is taken all the same": (
-        "evflow.tiles.manager.TileManager._current",
-        lambda self, group, rows: rows,
     ),
     "a change ends before all have caught up": (
         "tests.tiles.simulation.Simulation._ready",

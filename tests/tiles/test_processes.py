@@ -108,6 +108,7 @@ def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tm
             client.drain(10)
 
 
+@pytest.mark.slow
 def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_path: Path) -> None:
     allow = ("--allow", "evflow.tiles.stone")
     with ExitStack() as stack:
