@@ -103,7 +103,7 @@ class Serving(Actor):
         # What is to be emitted: number and time.
         self._committed: deque[tuple[int, float]] = deque()
         # Blocks of the step that is to be committed next, which leave before.
-        self._live, self._leaving, self._gone = live, deque[EventBatch](), threading.Event()
+        self._live, self._leaving, self._gone = live, list[EventBatch](), threading.Event()
         self._handed_on = -1
         # What there was no memory for.
         self._late: Piece | None = None
@@ -150,11 +150,12 @@ class Serving(Actor):
     def wake(self, now: float) -> float | None:
         told, rows = self.context.attributes, list(self._committed)
         told["why"] = self._why
-        while self._leaving:
-            batch = self._leaving.popleft()
-            self.context.take(len(batch))
-            self.context.emit(batch, 1 + self._live.index(batch.schema))
-        self._gone.set()
+        if self._leaving:
+            for batch in self._leaving:
+                self.context.take(len(batch))
+                self.context.emit(batch, 1 + self._live.index(batch.schema))
+            self._leaving = []
+            self._gone.set()
         if rows:
             told["committed"] = rows[-1][0]
             steps, times = zip(*(self._committed.popleft() for _ in rows), strict=True)
@@ -200,7 +201,8 @@ class Serving(Actor):
         while (part := self._parts.get()) is not None:
             while not self._closing:
                 try:
-                    self._hand_on(part)
+                    if not self._hand_on(part):
+                        break
                     self._store.commit(part)
                     self._trouble.over()
                     self._written.append(part)
@@ -213,10 +215,11 @@ class Serving(Actor):
                     os.eventfd_write(self._bell, 1)
                     time.sleep(AGAIN)
 
-    def _hand_on(self, part: Part) -> None:
-        """Waits until the blocks of a step have left, once; they leave again if the node is killed then."""
+    def _hand_on(self, part: Part) -> bool:
+        """Waits until the blocks of a step have left, once; they leave again if the node is killed then.
+        Whether they have: not if it is closed meanwhile."""
         if part.step == self._handed_on:
-            return
+            return True
         batches = []
         for schema in self._live:
             found = part.of_variable(schema.name)
@@ -225,13 +228,17 @@ class Serving(Actor):
                 place = {"rank": [rank], "part": [number], "offset": [block.offset]}
                 columns = {**of_step, **place, "values": block.view(data)[np.newaxis]}
                 batches.append(EventBatch.from_columns(schema, columns))
-        self._leaving.extend(batches)
-        # Before the look at ``_closing``, for ``close`` sets both.
-        self._gone.clear()
-        if batches and not self._closing:
-            self.context.wake()
-            self._gone.wait()
+        if batches:
+            # Before the look at ``_closing``, for ``close`` sets both.
+            self._gone.clear()
+            self._leaving = batches
+            if not self._closing:
+                self.context.wake()
+                self._gone.wait()
+            if self._leaving:
+                return False
         self._handed_on = part.step
+        return True
 
     # --- the loop
 

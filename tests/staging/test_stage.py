@@ -511,6 +511,27 @@ def test_a_stone_that_takes_no_blocks_holds_up_the_steps_and_the_writers_are_tol
     check(tmp_path / "run.h5", list(range(9)))
 
 
+def test_a_stage_that_ends_while_blocks_wait_does_not_commit_their_step(
+    tmp_path: Path, writers: list[Writer]
+) -> None:
+    blocks: list[int] = []
+    graph, _ = staged(tmp_path, live={"heat": (32, 32)})
+    graph["stage"][1] >> ev.Terminal(lambda block: blocks.append(block.rank))
+    flow = graph.run()
+    flow.freeze("stage")
+    for rank, writer in enumerate(writers):
+        write(writer, rank, 0)
+    wait_for(lambda: "waits for stones behind the stage" in writers[0].why(), "the stage waits")
+    flow.stop()
+    assert not blocks
+    assert not [*tmp_path.glob("run.steps/*.h5")]
+    with graph.run():
+        for writer in writers:
+            writer.drain(20)
+    assert blocks == [0, 1]
+    check(tmp_path / "run.h5", [0])
+
+
 def test_a_block_of_another_shape_than_the_stage_hands_on_is_refused(tmp_path: Path) -> None:
     graph = ev.Graph("run")
     graph.add(Stage([HEAT], 1, tmp_path / "socket", tmp_path / "run.h5", live={"heat": (32, 32)}))
