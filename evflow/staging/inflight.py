@@ -6,6 +6,7 @@ what they have of it until its last block has come, so all blocks of a step have
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,11 +81,13 @@ def histogram(
         >>> [field.name for field in made.output.fields]
         ['step', 'time', 'counts']
     """
-    kinds = (int, float, np.number)
-    listed = isinstance(edges, Sequence | np.ndarray) and all(isinstance(edge, kinds) for edge in edges)
+    kinds, most = (int, float, np.integer, np.floating), sys.float_info.max
+    listed = isinstance(edges, Sequence | np.ndarray) and all(
+        isinstance(edge, kinds) and -most <= edge <= most for edge in edges
+    )
     numbers = np.array(edges if listed else [], float)
     bins = len(numbers) - 1
-    fits = 1 <= bins <= MOST_BINS and bool(np.isfinite(numbers).all() and np.all(np.diff(numbers) > 0))
+    fits = 1 <= bins <= MOST_BINS and bool(np.all(np.diff(numbers) > 0))
     expect(fits, "edges", edges, f"2 to {MOST_BINS + 1} numbers, each greater than the one before")
     written = ", ".join(map(repr, numbers.tolist()))
     declared = f"static long counts[{bins}]; int b, low, high; double edges[{bins + 1}] = {{{written}}};"
@@ -125,6 +128,7 @@ def thinned(
         >>> staging.thinned(staging.Variable("heat", "f4", (4, 4)), (2, 4), 2).output.width
         96
     """
+    given = variable.event(shape)
     whole = isinstance(every, int) and every >= 1 and not any(size % every for size in shape)
     expect(whole, "every", every, f"a number that divides each side of {tuple(shape)}")
     small, sides = tuple(size // every for size in shape), range(len(shape))
@@ -142,8 +146,7 @@ def thinned(
         output.part = input.part; output.parts = input.parts;
         return 1;
     }}"""
-    given, made = variable.event(shape), variable.event(small)
-    return Transform(code, input=given, output=made, fuel=_FUEL, **placed)
+    return Transform(code, input=given, output=variable.event(small), fuel=_FUEL, **placed)
 
 
 def within(

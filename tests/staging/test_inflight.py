@@ -146,6 +146,9 @@ def test_wrong_settings_are_refused() -> None:
         lambda: histogram(HEAT, BLOCK, 5),
         lambda: within(HEAT, BLOCK, 3, 4),
         lambda: thinned(HEAT, BLOCK, "a"),
+        lambda: thinned(HEAT, 3, 2),  # type: ignore[arg-type]
+        lambda: histogram(HEAT, BLOCK, [0, 10**400]),
+        lambda: histogram(HEAT, BLOCK, [0, 1j]),  # type: ignore[list-item]
         lambda: Variable("a", "f8", (1,), attributes=3),  # type: ignore[arg-type]
     ],
 )
