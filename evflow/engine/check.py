@@ -124,6 +124,9 @@ def _check_links(graph: Graph, running: bool, changed: set[str]) -> list[EvflowE
         stone, ports = graph.stones[name], linked.get(name, set())
         if ports or not (running and own_kind(stone) == "split"):
             problems.extend(_check_ports(name, stone.kind, stone.linked_ports, ports))
+        if stone.emits_by_port and ports and max(ports) >= (count := len(stone.emits(None))):
+            what = f"stone {name!r} ({stone.kind}): port {max(ports)} is linked"
+            problems.append(GraphError(f"{what}; it emits by ports 0 to {count - 1}"))
     return problems
 
 

@@ -275,3 +275,11 @@ def test_module_that_fails_when_it_is_imported_is_an_error(
     monkeypatch.delitem(sys.modules, "failing_stones", raising=False)
     with pytest.raises(ev.GraphError, match="stone class 'failing_stones:Every' cannot be imported: "):
         kinds.stone_class("failing_stones:Every")
+
+
+def test_a_port_that_a_stone_does_not_emit_by_is_refused() -> None:
+    graph = ev.Graph()
+    halves = graph.source("in", Rec) >> Halves(name="halves")
+    halves[2] >> ev.Terminal(print)
+    with pytest.raises(ev.GraphError, match=r"'halves'.*: port 2 is linked; it emits by ports 0 to 1"):
+        graph.check()
