@@ -48,3 +48,12 @@ def test_demo_prints_one_json_object() -> None:
     asked = ["demo", "staging", "--json", "--processes", "1", "--steps", "2"]
     found = json.loads(CliRunner().invoke(main, asked).stdout)
     assert (found["processes"], found["steps"], found["identical"]) == (1, 2, True)
+
+
+@pytest.mark.parametrize("there", ["run.h5", "run.zarr", "run.steps"])
+def test_demo_refuses_a_store_of_an_earlier_run(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).mkdir()
+    store = str((tmp_path / there).with_suffix(".h5" if there == "run.steps" else Path(there).suffix))
+    found = CliRunner().invoke(main, ["demo", "staging", "--quiet", "--steps", "1", "--store", store])
+    assert found.exit_code == 1
+    assert "there is one already; give another name" in found.output

@@ -108,7 +108,9 @@ def spark(as_json: bool, quiet: bool) -> None:
 @click.option(
     "--steps", type=click.IntRange(1, 100_000), default=60, show_default=True, help="Write so many steps."
 )
-@click.option("--store", type=OUT, help="Keep the output in FILE.h5 or in the folder FILE.zarr.")
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="Keep the output in FILE.h5 or in the folder FILE.zarr."
+)
 def staging(as_json: bool, quiet: bool, processes: str, steps: int, store: Path | None) -> None:
     """Stage the output of a simulation while it goes on.
 

@@ -124,12 +124,16 @@ def play(quiet: bool = False, processes: int = 4, steps: int = 60, store: Path |
         quiet: show no progress.
         processes: of the solver; a divisor of 64.
         steps: of output.
-        store: where the output is kept, ``NAME.h5`` or ``NAME.zarr``; by default in a folder that is removed.
+        store: where the output is kept, ``NAME.h5`` or ``NAME.zarr``, which is not there yet; by default in a
+            folder that is removed.
 
     Raises:
-        StagingError: a package of the ``staging`` extra is not installed, or a process of the solver has
-            ended.
+        StagingError: a package of the ``staging`` extra is not installed, the store is there already, or a
+            process of the solver has ended.
     """
+    # Its steps would be those of an earlier run.
+    if store is not None and (store.exists() or store.with_suffix(".steps").exists()):
+        raise StagingError(f"store {store}: there is one already; give another name, or remove it")
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "run.h5") if store is None else store
         with live(steps, quiet, "steps") as (progress, show):
