@@ -78,6 +78,25 @@ def test_histogram_is_that_of_numpy(edges: list[float]) -> None:
         assert found.counts.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("lost", range(4))
+def test_nothing_is_told_of_a_step_that_lacks_a_block(lost: int) -> None:
+    whole, seen = np.arange(96.0).reshape(12, 8), list[Any]()
+    graph = ev.Graph()
+    source = graph.source("blocks", HEAT.event(BLOCK))
+    source >> summary(HEAT, BLOCK) >> ev.Terminal(lambda found: seen.append(found.to_event()))
+    source >> histogram(HEAT, BLOCK, [0, 100]) >> ev.Terminal(lambda found: seen.append(found.to_event()))
+    with graph.run() as flow:
+        for step, part in [(step, part) for step in range(3) for part in range(4)]:
+            if (step, part) != (1, lost):
+                y, x = PLACES[part]
+                place = {"step": [step], "time": [0.0], "rank": [part], "part": [part], "parts": [4]}
+                values = whole[np.newaxis, y : y + 6, x : x + 4]
+                flow["blocks"].submit_batch(place | {"offset": [PLACES[part]], "values": values})
+        flow.drain()
+    assert sorted(one.step for one in seen) == [0, 0, 2, 2]
+    assert {one.count if hasattr(one, "count") else one.counts.sum() for one in seen} == {96}
+
+
 def test_thinned_blocks_make_the_thinned_array() -> None:
     steps = steps_of(4)
     found = through(thinned(HEAT, BLOCK, 2), steps)
