@@ -68,7 +68,7 @@ def flown_on(day: str, flights: DataFrame, known: Airports) -> Sky:
     """
     begins = np.datetime64(day, "s").astype(np.int64)
     # A flight may depart a day after it should have, or some minutes before.
-    days = [str(np.datetime64(day, "D") + late) for late in (-1, 0, 1)]
+    days = [str(np.datetime64(day, "D") + np.timedelta64(late, "D")) for late in (-1, 0, 1)]
     near = flights[flights.time_hour.str[:10].isin(days)]
     batch = batch_of(near.assign(time_hour=near.time_hour.cat.remove_unused_categories()))
     departs = batch["scheduled"] + batch["dep_delay"].astype(np.float64) * 60
