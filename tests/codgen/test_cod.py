@@ -394,6 +394,7 @@ def test_integer_bodies_give_what_gcc_gives(tmp_path: Path) -> None:
             assert (str(outcome.result), outcome.fault) == (row[number], Fault.NONE), (body, event)
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_float_expressions_give_what_gcc_gives(tmp_path: Path) -> None:
     expressions = []

@@ -118,6 +118,7 @@ def _wire(schema: ev.Schema, columns: dict[str, list[Any]]) -> bytes:
     return b"".join(wire_event(schema, row) for row in rows)
 
 
+@pytest.mark.slow
 def test_thousands_of_rows_of_every_type_are_written_by_machine_code_alone(alone: None) -> None:
     columns = _orders(9_000, 1)
     batch = ev.EventBatch.from_columns(Order, columns)

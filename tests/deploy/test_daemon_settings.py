@@ -134,6 +134,7 @@ def test_a_deployment_is_told_at_once_what_is_wrong_with_keys(tmp_path: Path) ->
         )
 
 
+@pytest.mark.slow
 def test_a_tunnel_to_nowhere_is_not_taken_for_another_node(tmp_path: Path) -> None:
     """The node may come up behind it, so there is a use in waiting."""
     for name in ("edge", "boss"):

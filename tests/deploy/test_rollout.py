@@ -135,6 +135,7 @@ def test_a_bad_function_that_only_the_node_finds_is_told_with_stone_host_line_an
         assert yard.seen == list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handlers", [["nosuchmodule"], ["tests.deploy.handlers"]])
 def test_a_handler_that_a_node_cannot_import_is_told_with_stone_and_host(
     tmp_path: Path, handlers: list[str]

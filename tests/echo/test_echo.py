@@ -326,6 +326,7 @@ def test_names_with_slashes_and_accents_can_be_opened() -> None:
         assert office.create("c").contact == ""
 
 
+@pytest.mark.slow
 def test_a_slow_subscriber_stalls_nobody(two: Two) -> None:
     desk, office = two
     trades = desk.create("trades", Trade, limit=1 << 16)

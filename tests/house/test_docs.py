@@ -146,6 +146,7 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
         yield from _commands(found, f"{path} {name}")
 
 
+@pytest.mark.slow
 def test_every_command_option_and_public_name_is_in_a_document() -> None:
     text = "\n".join(document.read_text() for document in DOCUMENTS)
     wanted = {*_commands(main, "evflow"), *evflow.__all__}.union(

@@ -297,6 +297,7 @@ def test_rejected_channels_have_a_bound() -> None:
     assert arrived == [5]
 
 
+@pytest.mark.slow
 def test_peer_with_a_bridge_of_the_same_name_has_nothing_of_others_forgotten() -> None:
     pair = Pair()
     pair.submit(1)

@@ -15,14 +15,13 @@ from tests.link.simulation.world import simulate
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_holds(name: str) -> None:
-    for seed in (1, 2):
-        simulate(SCENARIOS[name], seed)
+    simulate(SCENARIOS[name], 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_holds_for_many_seeds(name: str) -> None:
-    for seed in range(100, 106):
+    for seed in (2, *range(100, 106)):
         _, _, _, wrong, _ = one((name, seed))
         assert not wrong, f'{wrong}\nagain: python -m tests.link.simulation --scenario "{name}" --seed {seed}'
 

@@ -50,6 +50,7 @@ def _narrow(random: Random) -> Filter:
     return Filter(tuple(made), circle(random, 0.5) if random.random() < 0.2 else None)
 
 
+@pytest.mark.slow
 def test_narrow_ranges_are_found_by_buckets_of_their_size(tmp_path: Path) -> None:
     random, side = Random(21), Side()
     filters = [_narrow(random) for _ in range(2500)]

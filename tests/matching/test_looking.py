@@ -215,6 +215,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_an_explanation_says_of_each_constraint_what_the_oracle_says(both: Both) -> None:
     for event in EVENTS:
         _explained(both, event)

@@ -31,6 +31,7 @@ from tests.matching.drawn_areas import drawn, drawn_events, satisfied
 from tests.matching.engines import Case, each_engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["plane", "globe"])
 @each_engine
 def test_engines_find_what_fractions_say(case: Case, space: str, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_calls_between_moves_give_what_the_oracle_says(random: Random) -> None:
     Often(random, partial(Matcher, "index")).run(5)
 
 
+@pytest.mark.slow
 def test_moves_between_saves_are_in_the_file(tmp_path: Path) -> None:
     for seed in range(6):
         Often(Random(seed), partial(Matcher, "index"), tmp_path / str(seed)).run(6)

@@ -516,6 +516,7 @@ def test_plain_sockets_of_the_same_context_are_left_alone(node: Node) -> None:
     assert node.gate.refused == 0
 
 
+@pytest.mark.slow
 def test_nobody_is_let_in_while_no_gate_runs(folder: Path) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     keys = KeyRing(folder, "center")

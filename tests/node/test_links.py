@@ -100,6 +100,7 @@ def test_peer_that_cannot_be_is_refused(ends: tuple[End, End]) -> None:
     assert not a.node.links()
 
 
+@pytest.mark.slow
 def test_stone_and_bridge_move_over_real_sockets(ends: tuple[End, End], tmp_path: Path) -> None:
     a, b = ends
     c = End("c", tmp_path / "journal")

@@ -101,6 +101,7 @@ def test_task_that_fails_leaves_nothing() -> None:
         assert there.flow.attributes(STONE)["staged"] == 0
 
 
+@pytest.mark.slow
 def test_task_waits_for_a_stone_that_is_full_and_gives_up_in_time() -> None:
     full = UnwrittenError("the disk is full")
     said: list[EvflowError | None] = [full, full, None]

@@ -58,6 +58,7 @@ def test_rows_are_held_in_order_and_read_by_their_offsets() -> None:
     assert {letter.reason for letter in letters} == {"the flow was closed while the stone held the event"}
 
 
+@pytest.mark.slow
 def test_rows_go_when_all_queries_that_were_heard_of_have_committed_them() -> None:
     with local(patience=0.4) as (flow, reader):
         flow["here"].submit_batch(rows(*range(1000)))
@@ -148,6 +149,7 @@ def test_sink_that_drops_lets_the_oldest_rows_go_and_counts_them() -> None:
         assert LEAST // 2 < (next - first) * Row.schema.width <= LEAST
 
 
+@pytest.mark.slow
 def test_full_sink_makes_nodes_wait_and_nothing_is_lost() -> None:
     with local(limit=LEAST) as (flow, reader):
         assert flow.node is not None

@@ -332,6 +332,7 @@ def test_rows_of_open_variables_are_whole(tmp_path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 def test_many_missing_ranks_are_told_in_few_words(tmp_path: Path) -> None:
     graph = ev.Graph("run")
     ranks = 20_000

@@ -172,6 +172,7 @@ def _ends(page: tiles.Map, **settings: Any) -> str:
         return str(error)
 
 
+@pytest.mark.slow
 def test_hostile_browsers_cost_only_their_connection(contact: str) -> None:
     with (
         patch.multiple(sockets, MOST_BROWSERS=2, MOST_CONNECTIONS=8, PATIENCE=0.6),

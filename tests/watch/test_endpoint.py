@@ -73,6 +73,7 @@ def test_idle_connections_are_bounded_and_a_scraper_is_answered(served: Endpoint
     wait_for(lambda: threads() == 0, "all threads to end")
 
 
+@pytest.mark.slow
 def test_a_request_that_comes_byte_by_byte_has_its_time(
     served: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
