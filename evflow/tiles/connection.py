@@ -9,13 +9,13 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from evflow import mishaps
+from evflow.closing import Closing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
 from evflow.mishaps import CONTAINED
@@ -58,7 +58,7 @@ def connect(
     return Connection(contact, handler, window=window, patience=patience, **node)
 
 
-class Connection:
+class Connection(Closing):
     """A client of a system of tiles; see ``connect``. All methods may be called in any thread.
 
     Publications and subscriptions are known by integers of the program's choice, at least 0, unlike those of
@@ -300,14 +300,6 @@ class Connection:
             if thread is not threading.current_thread():
                 thread.join(2 * self._patience)
         self._flow.close(timeout=0)
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- its threads
 

@@ -13,12 +13,12 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from evflow import mishaps
+from evflow.closing import Closing
 from evflow.errors import EvflowError
 from evflow.mishaps import CONTAINED
 from evflow.tiles.connection import connect, moves_of
@@ -39,7 +39,7 @@ _PATIENCE = 5.0
 """Seconds after which the page says that the system does not answer."""
 
 
-class Map:
+class Map(Closing):
     """A live map of a system of tiles, for browsers. All methods may be called in any thread.
 
     Args:
@@ -131,14 +131,6 @@ class Map:
         self._sockets.close()
         self._thread.join()
         self._client.close()
-
-    def __enter__(self) -> Map:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- the thread that subscribes to what browsers show
 

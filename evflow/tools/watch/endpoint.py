@@ -14,11 +14,11 @@ import time
 from contextlib import suppress
 from io import BytesIO
 from socketserver import ThreadingMixIn
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from evflow import mishaps
+from evflow.closing import Closing
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -41,7 +41,7 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0
 _log = logging.getLogger("evflow.watch")
 
 
-class Endpoint:
+class Endpoint(Closing):
     """Where Prometheus scrapes a node; made by ``evflow.tools.watch.metrics.serve``.
 
     Args:
@@ -73,14 +73,6 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from msgspec.msgpack import encode
 
 import evflow
+from evflow.closing import Closing
 from evflow.disk import Log
 from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
@@ -58,7 +58,7 @@ class Recorded(NamedTuple):
     batch: EventBatch
 
 
-class Recorder:
+class Recorder(Closing):
     """Writes batches to a file with the times they come at; a file that is there is continued.
 
     What is written is with the system at once, so a kill costs at most the batch that is being written.
@@ -158,14 +158,6 @@ class Recorder:
     def close(self) -> None:
         """Ends it. Closing twice does nothing."""
         self._log.close()
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _parts(batch: EventBatch) -> Iterator[EventBatch]:
