@@ -5,29 +5,16 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-import evflow as ev
 from evflow import tiles
 from evflow.errors import EvflowError, GraphError
 
 HERE, NEAR, AWAY = (46.53, 6.63, 50), (46.5305, 6.63, 50), (46.6, 6.63, 50)
-
-
-@pytest.fixture(scope="module")
-def contact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("tiles")
-    with (
-        ev.Daemon("a", "tcp://127.0.0.1:0", storage=folder, handlers=["evflow.tiles.stone"]) as a,
-        tiles.graph(["a"]).deploy({"a": a.contact}),
-    ):
-        yield f"{a.contact}/tiles/a"
 
 
 def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:

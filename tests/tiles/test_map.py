@@ -10,9 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit
@@ -21,7 +20,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import evflow as ev
 from evflow import tiles
 from evflow.errors import EvflowError
 from evflow.tiles.map import gateway
@@ -43,16 +41,6 @@ HELLO = (
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://localhost:{port}\r\n\r\n"
 )
 BOX = [46.5, 6.6, 46.56, 6.66]
-
-
-@pytest.fixture(scope="module")
-def contact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("tiles")
-    with (
-        ev.Daemon("a", "tcp://127.0.0.1:0", storage=folder, handlers=["evflow.tiles.stone"]) as a,
-        tiles.graph(["a"]).deploy({"a": a.contact}),
-    ):
-        yield f"{a.contact}/tiles/a"
 
 
 @pytest.fixture(autouse=True)
