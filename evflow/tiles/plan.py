@@ -217,7 +217,7 @@ class Plan:
     @property
     def stage(self) -> int:
         """Rises with each step of a change; see ``Layout.stage``."""
-        return 2 * self.version + (self.next is not None)
+        return self.layout.stage
 
     @cached_property
     def running(self) -> tuple[str, ...]:
