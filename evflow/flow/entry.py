@@ -71,6 +71,8 @@ def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
             return False
         if columns is _take_none:
             columns = _bound(schema, "table_encoder", words)
+            if columns is _take_none:
+                return False
         if flat and len(table) == len(names) and columns([table.get(name) for name in names]):
             return True
         laid = small_table(schema, table)

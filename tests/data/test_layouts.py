@@ -86,6 +86,7 @@ def _layouts(column: Column) -> Iterator[tuple[str, Any]]:
     yield "tuple", tuple(column)
     yield "gaps", gaps
     yield "backwards", column[::-1].copy()[::-1]
+    yield "a dtype object of its own", column.astype(column.dtype.newbyteorder("="))
     yield "swapped bytes", column.astype(column.dtype.newbyteorder("S"))
     yield "read-only", read_only
     yield "Fortran order", np.asfortranarray(column)

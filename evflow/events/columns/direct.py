@@ -6,6 +6,7 @@ wrong.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from evflow.events.columns.intake import (
 )
 from evflow.events.columns.plain import plain_length
 from evflow.events.columns.texts import bytes_pieces, text_pieces
+from evflow.events.encode import LARGE
 from evflow.events.gather import starts_of
 from evflow.events.numeric import AnyArray, array_of, convert_array
 from evflow.schema import Schema, array_dtype
@@ -59,6 +61,12 @@ _LONGEST = 1 << 31
 """Bytes of the longest piece, or of the largest array, that is laid out."""
 
 
+@functools.cache
+def _tables() -> Any:
+    """The module that makes machine code, imported once a table needs it."""
+    return importlib.import_module("evflow.codgen.tables")
+
+
 def table_encoder(schema: Schema, rows: int) -> TableEncoder | None:
     """The encoder of a schema's columns, once so many rows have come that it pays; None before.
 
@@ -79,7 +87,7 @@ def _encoder(schema: Schema, name: str, rows: int) -> TableEncoder | None:
         seen = schema.made[name, "rows"] = schema.made.get((name, "rows"), 0) + max(rows, TABLE)
         if seen < _MANY:
             return None
-        getattr(importlib.import_module("evflow.codgen.tables"), name)(schema)
+        getattr(_tables(), name)(schema)
     made: TableEncoder | None = schema.made[name]
     return made
 
@@ -109,7 +117,7 @@ def small_table(schema: Schema, columns: dict[str, Any]) -> list[Any] | None:
         columns: field name → column.
     """
     n = plain_length(schema, columns)
-    if not n or n > _FEW:
+    if not n or n > _FEW or n * (schema.width or 0) > LARGE:
         return None
     try:
         given = member_columns(schema, columns)
@@ -140,8 +148,10 @@ def _laid(kind: FieldType, column: Any, n: int) -> Any:
     kept = isinstance(held, Logical)
     if type(column) is list and not kept:
         return column
-    if type(column) is np.ndarray and isinstance(held, Number) and not kept and column.dtype is held.dtype:
-        return column
+    if type(column) is np.ndarray and isinstance(held, Number) and not kept:
+        dtype = column.dtype
+        if dtype.num == held.dtype.num:
+            return column if dtype.isnative else column.astype(held.dtype)
     if type(column) is np.ndarray and column.ndim == 1 and n <= _FEW:
         # To make lists of few texts costs less than numpy takes to set out.
         listed = _listed(held, column)
@@ -173,7 +183,6 @@ def _with_none(values: Any, present: AnyArray) -> list[Any]:
 
 def _values(kind: FieldType, values: Any, present: AnyArray | None) -> Any:
     """The values that are there, in the rows that are present."""
-    tables = importlib.import_module("evflow.codgen.tables")
     if isinstance(kind, Logical):
         values = values.values if isinstance(values, Kept) else kind.store_column(values)
     shown = None if present is None or present.all() else np.ascontiguousarray(present).view(np.uint8)
@@ -181,7 +190,7 @@ def _values(kind: FieldType, values: Any, present: AnyArray | None) -> Any:
         array = values if isinstance(values, np.ndarray) else array_of(values)
         if array.ndim != 1:
             raise Misfit(kind.text, array.shape)
-        return tables.Laid(_spread(convert_array(kind, array), shown), None, shown)
+        return _tables().Laid(_spread(convert_array(kind, array), shown), None, shown)
     if isinstance(kind, Array):
         if isinstance(values, list):
             return values
@@ -191,7 +200,7 @@ def _values(kind: FieldType, values: Any, present: AnyArray | None) -> Any:
         if max(kind.item_size * math.prod(shape), *shape) >= _LONGEST:
             raise Misfit(kind.text, shape)
         elements = np.ascontiguousarray(convert_array(kind.element, values), array_dtype(kind))
-        return tables.Laid(_spread(elements, shown), None, shown)
+        return _tables().Laid(_spread(elements, shown), None, shown)
     if isinstance(kind, Str | Text | Bytes | Blob):
         if isinstance(values, list) and shown is None and not isinstance(kind, Logical):
             return values
@@ -202,7 +211,7 @@ def _values(kind: FieldType, values: Any, present: AnyArray | None) -> Any:
             lengths[shown != 0] = pieces.lengths
         if len(lengths) and int(lengths.max()) >= _LONGEST:
             raise Misfit(kind.text, "more")
-        return tables.Laid(np.ascontiguousarray(pieces.data), starts_of(lengths), shown)
+        return _tables().Laid(np.ascontiguousarray(pieces.data), starts_of(lengths), shown)
     if isinstance(values, np.ndarray):
         return values.tolist()
     if not isinstance(values, list):
