@@ -101,7 +101,7 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
         lambda: handle.move("angry", "a", 0.5),
         lambda: handle._edit(lambda graph: graph.replace("angry", ev.Filter("1", input=Rec)), 0.5),
         lambda: handle.shutdown(0.2),
-        handle.undeploy,
+        lambda: handle._propose(handle._record, None, 0.5),
     ]
 
 
