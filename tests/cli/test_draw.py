@@ -195,6 +195,7 @@ def test_any_name_is_shown_as_it_is(name: str) -> None:
     assert any(name in text for text in tooltips(picture))
 
 
+@pytest.mark.slow
 @settings(max_examples=tried(20), deadline=None)
 @given(name=st.text(min_size=1, max_size=60), host=st.text(max_size=60))
 def test_any_text_gives_well_formed_svg(name: str, host: str) -> None:

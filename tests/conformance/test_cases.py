@@ -291,6 +291,7 @@ def test_submit_from_code(got: Collect) -> None:
     assert got == [Out(0, 0.0, ""), Out(1, 0.0, ""), Out(2, 0.0, "")]
 
 
+@pytest.mark.slow
 def test_generator(got: Collect) -> None:
     """A generator that returns true the first time only makes one event; always true, about ten a second."""
     once = Collect()

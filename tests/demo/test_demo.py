@@ -47,6 +47,7 @@ def ran(flights: ev.EventBatch) -> Ran:
         return run(nodes, flights)
 
 
+@pytest.mark.slow
 def test_stones_count_what_pandas_counts(table: Any, ran: Ran) -> None:
     result = ran.result
     late = table[table.dep_delay > 60]

@@ -322,6 +322,7 @@ FAULTS: dict[str, tuple[type, str, object]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_rule_is_needed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])

@@ -57,6 +57,7 @@ def test_undeploy_leaves_nothing_and_the_name_is_free_again(yard: Yard) -> None:
         assert yard.is_bare()
 
 
+@pytest.mark.slow
 def test_graphs_that_are_undeployed_are_not_kept_in_memory(yard: Yard) -> None:
     for number in range(4):
         graph = chain("a", "b", "c")

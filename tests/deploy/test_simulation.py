@@ -18,6 +18,7 @@ def _hold(first: int, count: int) -> None:
         assert not wrong, f"{wrong}\nagain: python -m tests.deploy.simulation --seed {seed}"
 
 
+@pytest.mark.slow
 def test_deployments_hold() -> None:
     _hold(0, 12)
 

@@ -90,6 +90,7 @@ def test_what_was_flushed_is_seen_by_another_reader_of_the_file(tmp_path: Path, 
             assert "kept" in synced[before:] and tmp_path.name in synced[before:]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("soon")
 def test_a_flush_waits_for_a_full_disk_and_says_so_after_its_timeout(tmp_path: Path) -> None:
     path = tmp_path / "kept"

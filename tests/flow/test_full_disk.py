@@ -71,6 +71,7 @@ def keeping(path: Path) -> ev.Graph:
     return g
 
 
+@pytest.mark.slow
 def test_events_wait_for_a_file_that_was_moved_away(tmp_path: Path) -> None:
     """``flush`` says so, and no event is taken for kept that would be gone with the file."""
     folder = tmp_path / "kept"
@@ -181,6 +182,7 @@ def test_what_was_let_go_is_forgotten_once_the_file_can_be_written(
     assert stored(path) == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_closed_tells_what_a_full_disk_kept_waiting(
     tmp_path: Path,
 ) -> None:

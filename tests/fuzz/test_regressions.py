@@ -99,6 +99,7 @@ def test_output_is_read_as_it_was_written_also_in_optimised_code(body: str) -> N
         compare(transform(f"{{ {body} }}", schema, output), schema, [{"n": n} for n in (0, 1, -3, 2)])
 
 
+@pytest.mark.slow
 def test_optimising_frees_what_it_used() -> None:
     text = "define void @f() {\n ret void\n}"
 

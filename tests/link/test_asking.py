@@ -132,6 +132,7 @@ def test_too_large_an_answer_is_an_error() -> None:
     assert isinstance(big, DeployError) and "9437" in str(big)
 
 
+@pytest.mark.slow
 def test_question_or_answer_of_too_many_values_is_an_error() -> None:
     many = [[]] * (2 << 20)
     answer = _ask(lambda send: _answers(send, many=lambda peer, given, reply: reply(many)), "many")

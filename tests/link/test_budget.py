@@ -82,6 +82,7 @@ def test_what_one_peer_may_have_waiting_does_not_grow_with_its_channels() -> Non
     assert not b.hub.refused
 
 
+@pytest.mark.slow
 def test_all_peers_together_have_no_more_than_the_budget_and_a_frame_each() -> None:
     network = Network()
     b = Peer(network, "b", chain([]), memory=MEMORY)
@@ -157,6 +158,7 @@ def test_event_larger_than_the_budget_arrives() -> None:
     assert not a.hub.owes
 
 
+@pytest.mark.slow
 def test_stone_that_takes_nothing_does_not_stop_the_other_channels_of_its_peer() -> None:
     arrived: list[int] = []
     network = Network()

@@ -28,6 +28,7 @@ def test_filters_on_the_same_names_are_split_by_their_sharpest_constraint() -> N
     assert told["own.filters"] + told["sharp.filters"] <= told["filters"] == 3000
 
 
+@pytest.mark.slow
 def test_ten_thousand_constraints_on_one_name_are_compared_in_columns() -> None:
     random, side = Random(2), Side()
     side.add(

@@ -146,6 +146,7 @@ def test_signatures_stay_while_their_filters_leave_the_pool(restless: Moves) -> 
     assert restless.back > 0
 
 
+@pytest.mark.slow
 def test_wide_events_bring_ranges_to_the_pool_and_narrow_ones_back() -> None:
     random, side = Random(3), Side()
     side.add(ranges(random, 3000, WIDE))
@@ -165,6 +166,7 @@ def test_wide_events_bring_ranges_to_the_pool_and_narrow_ones_back() -> None:
     assert side.check([happened(random, WIDE, share) for share in (0.0, 0.2, 0.9, 1.0)]) > 0
 
 
+@pytest.mark.slow
 def test_pool_that_others_never_improve_is_seldom_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     random, side = Random(12), Side()
     written = []
@@ -200,6 +202,7 @@ def test_memory_of_lists_is_given_back_once_their_filters_are_in_the_pool() -> N
     assert side.check(events) > 0
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_used_again_forgets_who_was_there() -> None:
     random, side = Random(4), Side()
     ids = side.add(ranges(random, 1500, WIDE, 0.1))

@@ -67,6 +67,7 @@ def test_a_node_on_a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_ro
         assert seen == list(range(at + 200))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("soon")
 def test_what_the_journal_cannot_keep_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -555,6 +555,7 @@ def test_context_has_one_gate(folder: Path) -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_many_peers_that_connect_at_once_are_told_apart(folder: Path) -> None:
     names = [f"peer-{number}" for number in range(20)]
     for name in names:

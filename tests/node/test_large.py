@@ -195,6 +195,7 @@ def test_an_event_may_be_changed_after_submit() -> None:
     assert seen == list(range(30))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way_in")
 def test_events_kept_by_the_receiver_stay_as_they_are() -> None:
     """Views of more events than the arena has room for, and through the end of both nodes."""

@@ -24,6 +24,7 @@ def _between_nodes(handler: Any, **settings: Any) -> ev.Graph:
     return g
 
 
+@pytest.mark.slow
 def test_a_drain_waits_for_workers_of_another_node() -> None:
     begun, hold, seen = threading.Event(), threading.Event(), []
 

@@ -244,6 +244,7 @@ def test_sink_moves_with_its_rows_offsets_queries_and_frames(tmp_path: Path) -> 
         rig.engine.stop()
 
 
+@pytest.mark.slow
 def test_sink_goes_on_under_other_settings_with_all_it_holds() -> None:
     with local(limit=LEAST) as (flow, reader):
         with pytest.raises(FlowError):

@@ -88,6 +88,7 @@ class Reader:
         self.matched += int(self.head[3])
 
 
+@pytest.mark.slow
 def test_browsers_see_what_moves_in_their_boxes_and_make_areas(contact: str) -> None:
     with tiles.Map(contact, {"kind": "taxi"}) as page, tiles.connect(contact) as client:
         one, other = Reader(page), Reader(page)
