@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,8 @@ _STRETCH = 8192
 
 _COPIED = 4 << 20
 """Bytes that are copied before another thread can take over."""
+
+_five, _six = struct.Struct("5q").pack, struct.Struct("6q").pack
 
 _NEW, _SET_BASE = 94, 282
 """Where the table of numpy's functions has ``PyArray_NewFromDescr`` and ``PyArray_SetBaseObject``."""
@@ -55,8 +58,7 @@ class FieldReader:
         made: Array = np.empty(rows, object)
         at = 0 if starts is None else address(starts)
         for first in range(0, rows, _STRETCH):
-            words = np.array((address(data), at, width, first, min(first + _STRETCH, rows)), np.int64)
-            self._read([words, made, data])
+            self._read([_five(address(data), at, width, first, min(first + _STRETCH, rows)), made, data])
         return made
 
 
@@ -76,8 +78,7 @@ def copied_cells(data: Array, starts: Array, at: int, size: int) -> Array | None
     step = max(1, _COPIED // max(size, 1))
     for first in range(0, len(starts), step):
         some = starts[first : first + step]
-        words = (address(data), address(some), at, size, len(some), address(out) + first * size)
-        copy(np.array(words, np.int64))
+        copy(_six(address(data), address(some), at, size, len(some), address(out) + first * size))
     return out
 
 

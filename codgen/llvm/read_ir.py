@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from evflow.codgen.llvm.append_ir import ARRAY_DATA, LIST_ITEMS, PYTHON_FUNCTIONS, pointer
+from evflow.codgen.llvm.append_ir import ARRAY_DATA, BYTES_DATA, LIST_ITEMS, PYTHON_FUNCTIONS, pointer
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.llvm.layout import count32, end
 from evflow.schema import Schema
@@ -30,7 +30,7 @@ from evflow.schema.types import (
 )
 
 WORDS = ("data", "starts", "width", "first", "last")
-"""What the function is told: the address of the events, that of where each starts (int64; 0 where they have
+"""What the function is told, int64 in ``bytes``: the address of the events, that of where each starts (int64; 0 where they have
 one width), their width, and for which events to put objects."""
 
 
@@ -72,7 +72,8 @@ def write_reader(schema: Schema, path: list[str], kind: FieldType, numpy: Numpy)
         module.declare(signature)
     body = Body(module, "ptr @run(ptr %self, ptr %given) nounwind")
     given = body.load("ptr", "%given", LIST_ITEMS)
-    words, target = (body.load("ptr", body.load("ptr", given, at), ARRAY_DATA) for at in (0, 8))
+    words = body.at(body.load("ptr", given), BYTES_DATA)
+    target = body.load("ptr", body.load("ptr", given, 8), ARRAY_DATA)
     word = {name: body.load("i64", words, 8 * at) for at, name in enumerate(WORDS)}
     data, starts = (body.let(f"inttoptr i64 {word[name]} to ptr") for name in ("data", "starts"))
     even = body.let(f"icmp eq i64 {word['starts']}, 0")
@@ -102,7 +103,7 @@ def write_reader(schema: Schema, path: list[str], kind: FieldType, numpy: Numpy)
 
 
 def write_copier() -> str:
-    """The function that is given an array of words, int64: the address of events, that of where each starts,
+    """The function that is given words, int64 in ``bytes``: the address of events, that of where each starts,
     bytes from there to what is copied, how many these are, how many events, and where the copies go, back to
     back.
 
@@ -112,7 +113,7 @@ def write_copier() -> str:
     module = Module()
     module.declare(PYTHON_FUNCTIONS["Py_IncRef"])
     body = Body(module, "ptr @run(ptr %self, ptr %given) nounwind")
-    words = body.load("ptr", "%given", ARRAY_DATA)
+    words = body.at("%given", BYTES_DATA)
     data, starts, at, size, rows, out = (body.load("i64", words, 8 * number) for number in range(6))
     first = body.let(f"inttoptr i64 {body.let(f'add i64 {data}, {at}')} to ptr")
     starts, out = (body.let(f"inttoptr i64 {word} to ptr") for word in (starts, out))

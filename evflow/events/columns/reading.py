@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,12 @@ AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 _MANY = 1_000
 """Values of a schema after which it pays to have machine code made."""
+
+
+@cache
+def _machine_code() -> Any:
+    """The module that makes machine code, imported once a batch needs it."""
+    return importlib.import_module("evflow.codgen.reading")
 
 
 def raw_column(batch: EventBatch, name: str) -> AnyArray:
@@ -59,7 +66,7 @@ def _read_directly(batch: EventBatch, name: str, kind: FieldType) -> AnyArray | 
             return None
         if kept is not None:
             kind = Maybe(kept.stored) if isinstance(kind, Maybe) else kept.stored
-        importlib.import_module("evflow.codgen.reading").field_reader(schema, name, kind)
+        _machine_code().field_reader(schema, name, kind)
     reader = schema.made["reader", name]
     if reader is None:
         return None
@@ -179,7 +186,7 @@ def cells(batch: EventBatch, at: int, dtype: np.dtype[Any]) -> AnyArray:
     assert starts is not None
     found = None
     if _pays(batch.schema, len(starts)):
-        found = importlib.import_module("evflow.codgen.reading").copied_cells(batch.data, starts, at, size)
+        found = _machine_code().copied_cells(batch.data, starts, at, size)
     if found is None:
         found = gather(batch.data, starts + at, np.full(len(starts), size, np.int64))
     return found.view(base).reshape(len(starts), *shape)
@@ -194,6 +201,13 @@ def _strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 def find_field(schema: Schema, name: str) -> tuple[FieldType, int | None]:
     """The type and, if it is fixed, the offset of a field, by its dotted name."""
+    known: tuple[FieldType, int | None] | None = schema.made.get(("field", name))
+    if known is None:
+        known = schema.made["field", name] = _find_field(schema, name)
+    return known
+
+
+def _find_field(schema: Schema, name: str) -> tuple[FieldType, int | None]:
     first, *rest = name.split(".")
     field = schema[first]
     kind, at = field.type, field.offset
