@@ -20,7 +20,7 @@ from evflow.codgen.objects import Append, Words, builtin, is_usable, layouts_of,
 from evflow.schema import Schema
 from evflow.schema.description import held_records
 
-__all__ = ["Laid", "TableEncoder", "events_encoder", "table_encoder"]
+__all__ = ["Laid", "TableEncoder", "append_listed", "events_encoder", "table_encoder"]
 
 Rows = tuple[Array | bytes, Array | None]
 """Encoded rows, which nobody changes, and where each starts and the last ends: int64, or None."""
@@ -158,6 +158,20 @@ def table_encoder(schema: Schema) -> TableEncoder | None:
 def events_encoder(schema: Schema) -> TableEncoder | None:
     """The encoder of lists of a schema's events, made when it is asked for first; None if there is none."""
     return _made(schema, "events_encoder", can_encode_events, events=True)
+
+
+def append_listed(schema: Schema, words: Words) -> Append | None:
+    """``objects.append_event`` for a schema with lists, or with fields that may be missing.
+
+    Args:
+        schema: the events' schema.
+        words: int64, one for each of ``append_ir.WORDS``; their ``row`` has to be -1.
+    """
+    encoder = events_encoder(schema)
+    if encoder is None:
+        return None
+    append = encoder.bound(words)
+    return lambda event: append([event])
 
 
 def _made(schema: Schema, key: str, can_encode: Any, *, events: bool) -> TableEncoder | None:

@@ -30,8 +30,8 @@ from evflow.schema.types import (
 )
 
 WORDS = ("data", "starts", "width", "first", "last")
-"""What the function is told, int64 in ``bytes``: the address of the events, that of where each starts (int64; 0 where they have
-one width), their width, and for which events to put objects."""
+"""What the function is told, int64 in ``bytes``: the address of the events, that of where each starts (int64;
+0 where they have one width), their width, and for which events to put objects."""
 
 
 class Numpy(NamedTuple):

@@ -9,6 +9,7 @@ from threading import Lock, get_ident
 from typing import Any
 
 from evflow.codgen.objects import Words, append_bytes, append_event, is_usable
+from evflow.codgen.tables import append_listed
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
 from evflow.events.attributes import Attributes
@@ -395,7 +396,9 @@ class Entry:
             append = append_bytes(words, varying=not width)
             if append is None:
                 return
-            own = append_event(schema, words) if schema.made.get("event class") is kind else None
+            own = None
+            if schema.made.get("event class") is kind:
+                own = append_event(schema, words) or append_listed(schema, words)
             if (own is None and width > SMALL) or not self._open_buffer(schema):
                 return
             short.write = own or _writer(kind, schema, append)

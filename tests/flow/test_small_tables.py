@@ -248,6 +248,43 @@ def test_no_more_bytes_wait_whichever_way_tables_come() -> None:
     assert accepted * width <= 2 * (1 << 16) + 2 * 100 * width
 
 
+def test_single_events_with_lists_and_fields_that_are_missing_arrive_whole_or_are_refused() -> None:
+    class Leg(ev.Event):
+        carrier: str
+        hours: float | None = None
+
+    class Trip(ev.Event):
+        number: int
+        legs: list[Leg]
+        first: Leg | None = None
+
+    def trip(number: int) -> Trip:
+        legs = [Leg(carrier="é" * (number % 7), hours=None if n % 2 else n / 4) for n in range(number % 5)]
+        return Trip(number=number, legs=legs, first=legs[-1] if legs else None)
+
+    def shown(leg: Any) -> Any:
+        return None if leg is None else (leg.carrier, leg.hours)
+
+    seen: list[Any] = []
+    g = ev.Graph()
+    _ = g.source("trips", Trip) >> ev.Terminal(
+        lambda trip: seen.append((trip.number, [shown(leg) for leg in trip.legs], shown(trip.first)))
+    )
+    with g.run() as flow:
+        submit = flow["trips"].submit
+        for number in range(3_000):
+            submit(trip(number))
+            if number % 500 == 499:
+                with pytest.raises(SchemaError, match="hours"):
+                    submit(Trip(number=-1, legs=[Leg(carrier="UA", hours="two")]))  # type: ignore[arg-type]
+        flow.drain()
+        last = trip(2)
+        assert _calls(lambda: submit(last)) < 8
+        flow.drain()
+    expected = [trip(number) for number in range(3_000)]
+    assert seen[:3_000] == [(t.number, [shown(leg) for leg in t.legs], shown(t.first)) for t in expected]
+
+
 def _calls(of: Any) -> int:
     """The calls of Python functions that something takes in this thread; the least of several times."""
     found = []
