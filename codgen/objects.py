@@ -190,6 +190,8 @@ def _known_layout() -> bool:
         and struct.unpack("<2q", ctypes.string_at(word(id(array) + ir.ARRAY_SHAPE).value, 16)) == (2, 3)
         and struct.unpack("<2q", ctypes.string_at(word(id(array) + ir.ARRAY_STRIDES).value, 16)) == (24, 8)
         and word(id(array) + ir.ARRAY_DTYPE).value == id(array.dtype)
+        and ctypes.c_int.from_address(id(array.dtype) + ir.DTYPE_NUMBER).value == array.dtype.num
+        and ctypes.string_at(id(np.dtype(">f8")) + ir.DTYPE_ORDER, 1) == b">"
         and [ctypes.c_int.from_address(id(a) + ir.ARRAY_FLAGS).value & 1 for a in (array, array.T)] == [1, 0]
     )
 

@@ -8,11 +8,6 @@ Python calls has to check of objects is ``Checks``.
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-import numpy as np
-
 from evflow.codgen.llvm.ir import Body, Module
 from evflow.codgen.memory import BRIEF
 
@@ -50,8 +45,6 @@ BYTES_SIZE, BYTES_DATA = 16, 32
 LIST_SIZE, LIST_ITEMS = 16, 24
 ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE, ARRAY_FLAGS = 16, 24, 32, 40, 56, 64
 DTYPE_ORDER, DTYPE_NUMBER = 26, 28
-
-_FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
 
 
 def write_appender(varying: bool) -> str:
@@ -112,13 +105,6 @@ class Checks:
     def require_type(self, value: str, kind: type) -> None:
         """Goes on only if an object is of this very type."""
         self.require(self.is_type(value, kind))
-
-    def require_elements(self, array: str, dtype: np.dtype[Any]) -> None:
-        """Goes on only with an array of elements of this type, in this machine's byte order."""
-        # Numpy may have several objects for one dtype, so what is in them is compared.
-        body, found = self.body, self.body.load("ptr", array, ARRAY_DTYPE)
-        self.require(body.let(f"icmp eq i32 {body.load('i32', found, DTYPE_NUMBER)}, {dtype.num}"))
-        self.require(body.let(f"icmp ne i8 {body.load('i8', found, DTYPE_ORDER)}, {_FOREIGN_ORDER}"))
 
 
 class Append(Checks):

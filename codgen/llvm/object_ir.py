@@ -16,6 +16,7 @@ import numpy as np
 
 from evflow.codgen.llvm.append_ir import (
     ARRAY_DATA,
+    ARRAY_DTYPE,
     ARRAY_FLAGS,
     ARRAY_NDIM,
     ARRAY_SHAPE,
@@ -260,7 +261,10 @@ class Objects(Source):
         """Goes on only with an array of the very type, whose elements lie in order; gives its shape."""
         body = self.body
         self._checks.require_type(value, np.ndarray)
-        self._checks.require_elements(value, kind.element.dtype)
+        # Numpy's own object for the number type in this machine's byte order, which is that of the wire.
+        # Arrays on loan have another one: they are not to be copied.
+        dtype = body.load("ptr", value, ARRAY_DTYPE)
+        self._require(body.let(f"icmp eq ptr {dtype}, {pointer(kind.element.dtype)}"))
         self._require(body.let(f"icmp eq i32 {body.load('i32', value, ARRAY_NDIM)}, {len(kind.shape)}"))
         contiguous = body.let(f"and i32 {body.load('i32', value, ARRAY_FLAGS)}, {_C_CONTIGUOUS}")
         self._require(body.let(f"icmp ne i32 {contiguous}, 0"))

@@ -14,9 +14,12 @@ import numpy as np
 
 from evflow.codgen.llvm.append_ir import (
     ARRAY_DATA,
+    ARRAY_DTYPE,
     ARRAY_NDIM,
     ARRAY_SHAPE,
     ARRAY_STRIDES,
+    DTYPE_NUMBER,
+    DTYPE_ORDER,
     LIST_ITEMS,
     LIST_SIZE,
     Checks,
@@ -341,7 +344,10 @@ class _Table:
         body, require = self._body, self._checks.require
         number = kind.element if isinstance(kind, Array) else kind
         rank = len(kind.shape) if isinstance(kind, Array) else 0
-        self._checks.require_elements(value, number.dtype)
+        # Numpy may have several objects for one dtype, so what is in them is compared.
+        dtype = body.load("ptr", value, ARRAY_DTYPE)
+        require(body.let(f"icmp eq i32 {body.load('i32', dtype, DTYPE_NUMBER)}, {number.dtype.num}"))
+        require(body.let(f"icmp ne i8 {body.load('i8', dtype, DTYPE_ORDER)}, {ord('>')}"))
         require(body.let(f"icmp eq i32 {body.load('i32', value, ARRAY_NDIM)}, {rank + 1}"))
         if isinstance(kind, Array):
             shape, strides = (body.load("ptr", value, at) for at in (ARRAY_SHAPE, ARRAY_STRIDES))

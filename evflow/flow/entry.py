@@ -39,14 +39,14 @@ _LARGE_AS = 10
 _SETTING = Lock()
 
 
-def _writer(
-    kind: type, schema: Schema, append: Callable[[bytes], bool]
+def _encoding_writer(
+    kind: type, schema: Schema, append: Callable[[bytes], bool], thread: int | None
 ) -> Callable[[Any], bool | tuple[Piece, ...]]:
-    """Encodes the events of a class in Python and writes them to the submit buffer; see ``_Short.write``."""
+    """Encodes the events of a class in Python and writes them to the submit buffer; see ``_Short.encode``."""
     encode = encoder_parts(schema)
 
     def write(event: Any) -> bool | tuple[Piece, ...]:
-        if event.__class__ is not kind:
+        if event.__class__ is not kind or get_ident() == thread:
             return False
         parts = encode(event)
         return (nbytes_of(parts) < LARGE and append(b"".join(parts))) or parts
@@ -101,15 +101,17 @@ class _Short:
 
     Attributes:
         turns: wakes the flow's thread.
-        write: writes an event of that class to the submit buffer, and gives True; else it gives False, or the
-            parts of the event if it has encoded it already.
+        write: writes an event of that class to the submit buffer, and gives True; else it gives False.
+        encode: the same for values that are not plainly right, such as scalars of numpy; of an event that is
+            large, or finds no room, it gives the parts.
         kind: the class; None where ``hand_over`` takes none.
         hand_over: takes an event of that class from a handler, where ``write`` does not.
         write_table: writes a small table of rows of that class's schema, whole; else it gives False.
     """
 
     turns: Turns
-    write: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
+    write: Callable[[Any], bool] = _take_none
+    encode: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
     write_table: Callable[[Any], bool] = _take_none
     kind: type | None = None
     hand_over: Callable[[Any], object] = _take_none
@@ -142,7 +144,9 @@ class Entry:
         """From now on nothing may be submitted."""
         # Each submission takes the careful way then, which refuses it.
         with _SETTING:
-            self._short.write, self._short.write_table, self._short.kind = _take_none, _take_none, None
+            short = self._short
+            short.write = short.encode = short.write_table = _take_none
+            short.kind = None
             self._came = self._came_in_tables = -math.inf
 
     def end(self, reason: str) -> list[EventBatch]:
@@ -176,14 +180,17 @@ class Entry:
             FlowError: the flow is closed, or stayed full.
         """
         short = self._short
-        taken = short.write(event) if attrs is None else False
-        if taken is True:
+        if attrs is None and short.write(event):
             if short.turns.wanted:
                 self._wake()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
         else:
-            self._submit_carefully(event, attrs, timeout, taken)
+            taken = short.encode(event) if attrs is None else False
+            if taken is not True:
+                self._submit_carefully(event, attrs, timeout, taken)
+            elif short.turns.wanted:
+                self._wake()
 
     def _wake(self) -> None:
         """Wakes the flow's thread for what was put into the submit buffer."""
@@ -329,10 +336,10 @@ class Entry:
         taken: bool | tuple[Piece, ...],
     ) -> None:
         """Submits an event that the short way did not take; ``taken`` has its parts if it is encoded."""
-        worker, queue, write = self._worker, self._queue, self._short.write
+        worker, queue, short = self._worker, self._queue, self._short
         # Once there is room again it may take the short way after all.
-        short = taken is False and attrs is None and write is not _take_none
-        if short and worker.make_room(queue, timeout) and write(event) is True:
+        again = taken is False and attrs is None and short.encode is not _take_none
+        if again and worker.make_room(queue, timeout) and short.write(event):
             worker.wake()
             return
         schema = getattr(event, "schema", None)
@@ -394,14 +401,13 @@ class Entry:
             self._came = -math.inf
             width, words = schema.width or 0, self._queue.buffer.words
             append = append_bytes(words, varying=not width)
-            if append is None:
-                return
             own = None
             if schema.made.get("event class") is kind:
                 own = append_event(schema, words) or append_listed(schema, words)
-            if (own is None and width > SMALL) or not self._open_buffer(schema):
+            if append is None or (own is None and width > SMALL) or not self._open_buffer(schema):
                 return
-            short.write = own or _writer(kind, schema, append)
+            short.write = own or _take_none
+            short.encode = _encoding_writer(kind, schema, append, self._worker.ident)
             if 0 < width <= SMALL:
                 short.hand_over = self._handing(schema)
                 short.kind = kind

@@ -285,6 +285,25 @@ def test_single_events_with_lists_and_fields_that_are_missing_arrive_whole_or_ar
     assert seen[:3_000] == [(t.number, [shown(leg) for leg in t.legs], shown(t.first)) for t in expected]
 
 
+def test_values_that_are_not_plainly_of_a_fields_type_arrive_in_order_among_others() -> None:
+    seen: list[tuple[float, int]] = []
+    g = ev.Graph()
+    _ = g.source("trades", Trade) >> ev.Terminal(lambda trade: seen.append((trade.price, trade.size)))
+    r, expected = random.Random(3), []
+    with g.run() as flow:
+        submit = flow["trades"].submit
+        for number in range(20_000):
+            price = r.choice([0.5, 2, np.float64(number), np.float32(0.25), np.int16(7)])
+            size = r.choice([number, np.int64(number), np.uint8(number % 256)])
+            submit(Trade(symbol="IBM", price=price, size=size))
+            expected.append((float(price), int(size)))
+            if number % 4_000 == 2_000:
+                with pytest.raises(SchemaError, match="size"):
+                    submit(Trade(symbol="IBM", price=1.0, size=1.5))  # type: ignore[arg-type]
+        flow.drain()
+    assert seen == expected
+
+
 def _calls(of: Any) -> int:
     """The calls of Python functions that something takes in this thread; the least of several times."""
     found = []

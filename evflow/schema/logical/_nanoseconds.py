@@ -15,6 +15,9 @@ __all__ = ["Nanoseconds", "nanoseconds_of"]
 _Column = np.ndarray[Any, np.dtype[Any]]
 
 _SECOND = 1_000_000_000
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND, "h": 3_600 * _SECOND}
+"""Nanoseconds of those units of numpy that have whole ones, whatever the date."""
+
 _NAT = -(1 << 63)
 
 
@@ -73,7 +76,10 @@ class Nanoseconds(Logical, Number):
         if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
             found: int | None = int(value)
         elif isinstance(value, np.datetime64 | np.timedelta64):
-            return int(self.store_column(np.array([value]))[0])
+            unit, count = np.datetime_data(value.dtype)
+            if value.dtype.kind != self.letter64 or unit not in _UNITS:
+                return int(self.store_column(np.array([value]))[0])
+            found = int(value.view(np.int64)) * count * _UNITS[unit]
         else:
             found = self.nanoseconds(value)
         if found is None:
