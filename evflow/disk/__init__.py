@@ -1,6 +1,6 @@
 """What evflow keeps on disk: a log of checksummed pieces, a store of keys and values on it, and locks."""
 
-from evflow.disk.blobs import Blobs, Growing
+from evflow.disk.blobs import Blobs, Growing, size_of
 from evflow.disk.guard import Guard
 from evflow.disk.lock import Lock, OwnFile, private_file, private_folder, read_file
 from evflow.disk.log import Log, Meta, Piece, remove
@@ -29,5 +29,6 @@ __all__ = [
     "private_folder",
     "read_file",
     "remove",
+    "size_of",
     "unusable",
 ]

@@ -6,6 +6,7 @@ the process loses nothing that was written; against a power cut there is ``sync`
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import zlib
@@ -100,6 +101,22 @@ def _remove(file: FileIO, path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def size_of(name: str) -> int:
+    """The bytes of the value in a file of this name.
+
+    Raises:
+        ValueError: it is not the name of such a file.
+
+    Example:
+        >>> size_of("0123456789abcdef-5-8587d865")
+        5
+    """
+    said = _NAME.fullmatch(name)
+    if said is None:
+        raise ValueError(f"{shown(name)} is not a file of a value")
+    return int(said[1])
+
+
 class Blobs:
     """Files of a folder, one for each value.
 
@@ -146,13 +163,31 @@ class Blobs:
             OSError: it cannot be read.
             ValueError: it is none of these files, or not what was written.
         """
-        said = _NAME.fullmatch(name)
-        if said is None:
-            raise ValueError(f"{shown(name)} is not a file of a value")
-        value = (self._folder / name).read_bytes()
-        if (len(value), zlib.crc32(value)) != (int(said[1]), int(said[2], 16)):
+        return bytes(self.mapped(name))
+
+    def mapped(self, name: str) -> memoryview:
+        """The value in a file, in memory that is the file's own; it stays when the file is removed.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is none of these files, or not what was written.
+        """
+        size = size_of(name)
+        with (self._folder / name).open("rb") as file:
+            whole = size and os.fstat(file.fileno()).st_size == size
+            value = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if whole else b"")
+        if (len(value), f"{zlib.crc32(value):08x}") != (size, name[-8:]):
             raise ValueError(f"file {self._folder / name} is not what was written")
         return value
+
+    def whole(self) -> set[str]:
+        """The files that are there, and as long as they should be.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        found = ((file, _NAME.fullmatch(file.name)) for file in os.scandir(self._folder))
+        return {file.name for file, said in found if said and file.stat().st_size == int(said[1])}
 
     def remove(self, names: Collection[str]) -> None:
         """Removes files; one that cannot be removed is left for ``keep_only``."""

@@ -20,7 +20,7 @@ import numpy as np
 import evflow as ev
 from evflow.errors import EvflowError, SparkError
 from evflow.spark.format.options import Options
-from evflow.spark.staging import tasks as staging
+from evflow.spark.staging import store as staging
 from evflow.stone import Checkpoint
 from tests.fuzz.foreign import mutated
 from tests.quiet import quiet
@@ -177,9 +177,9 @@ def _ask_source(random: Random, tell: Tell, desk: Desk) -> None:
             _send(random, desk, known[TASK])
         if random.randrange(4) == 0:
             desk.actor.wake(time.monotonic())
-        assert len(desk.actor._store.staging) <= 30 and len(desk.files()) <= 70
+        assert len(desk.tasks()) <= 30
     # It has sent nothing, so it may have made way; then Spark tries it again.
-    if desk.actor._store.staging.get(second) is None:
+    if second not in desk.tasks():
         second = desk.begin("healthy", 0, 1, 1)
     desk.send(second, 0, 3, seq=5)
     before = desk.notes.seen
@@ -297,7 +297,7 @@ def _read_source(path: Path, kind: Any) -> None:
             desk.actor.wake(time.monotonic())
         for _, seqs in desk.notes.emitted:
             assert len(seqs) <= 50
-        for task in list(desk.actor._store.staging._tasks):
+        for task in desk.tasks():
             refused(lambda task=task: desk.staged(task))
             refused(lambda task=task: desk.commit([(0, task, 20)], "other"))
         for _ in range(10):

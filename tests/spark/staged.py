@@ -114,10 +114,13 @@ class Desk:
             self.actor.settled(self.actor.mark())
         return self.notes.seen[before:]
 
-    def files(self) -> list[str]:
-        """The row files that are there."""
-        found = (self.actor._store.folder.path / "rows").iterdir()
-        return sorted(path.name for path in found)
+    def tasks(self) -> list[int]:
+        """The tasks that are not decided."""
+        return sorted(self.actor._store.ledger.tasks)
+
+    def files(self) -> list[Path]:
+        """The files of rows that are there."""
+        return list((self.actor._store.folder.path / "rows").iterdir())
 
 
 def killed(folder: Path, to: Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,9 +25,8 @@ from evflow.spark import questions
 from evflow.spark.format.connection import Connection
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender
-from evflow.spark.rowfile import RowFile
 from evflow.spark.staging import ledger
-from evflow.spark.staging import tasks as staging
+from evflow.spark.staging import store as staging
 from evflow.stone import Checkpoint
 from tests.fuzz import spark
 from tests.spark.staged import Desk, Note, Row, killed, rows
@@ -48,6 +45,7 @@ PLAIN = st.recursive(
 KEYS = "job epoch partition attempt schema run task tasks query at spool from to most first rows data".split()
 ASKS = "look begin append end drop commit abort range rows".split()
 DEEP = spark.nested(1000)
+SCHEMA = Row.schema.fingerprint
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ def test_tasks_that_only_begin_make_way_for_others(desk: Desk, monkeypatch: pyte
     desk.send(healthy, 0, 3)
     for partition in range(500):
         desk.begin("hostile", 0, partition)
-    assert len(desk.files()) <= 50
+    assert len(desk.tasks()) <= 50
     assert desk.commit([(0, healthy, 3)], "healthy") == 3
     assert desk.release() == [0, 1, 2]
 
@@ -134,7 +132,7 @@ def test_tasks_that_have_rows_do_not_make_way(desk: Desk, monkeypatch: pytest.Mo
 
 
 def test_schemas_of_tasks_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_MOST_SCHEMAS", 2000)
+    monkeypatch.setattr(ledger, "_MOST_SCHEMAS", 2000)
     desk = Desk()
     desk.stone.schema = None
     actor = desk.stone.open(desk.notes)  # type: ignore[arg-type]
@@ -184,7 +182,7 @@ def test_task_that_fails_gives_up_its_rows(desk: Desk) -> None:
     desk.send(task, 0, 10)
     desk.send(other, 0, 10)
     assert desk.ask("drop", task=task) == {} and desk.ask("drop", task=task) == {}
-    assert len(desk.files()) == 1 and desk.staged(other) == 10
+    assert desk.tasks() == [other] and len(desk.files()) == 1 and desk.staged(other) == 10
     with pytest.raises(FlowError, match="is not known"):
         desk.staged(task)
 
@@ -234,43 +232,48 @@ def test_queries_without_number_do_not_put_out_those_that_read(tmp_path: Path) -
     actor.close()
 
 
-def test_row_file_that_is_damaged_is_not_read(tmp_path: Path) -> None:
-    for kind in (Row, Note):
-        path = tmp_path / kind.__name__
-        file = RowFile(path, kind.schema)
-        file.append(rows(0, 100, kind))
-        file.close()
-        content = path.read_bytes()
-        assert len(RowFile(path).read(0)) == 100
-        path.write_bytes(content[:-50] + bytes(50))
-        with pytest.raises(FlowError, match="damaged"):
-            RowFile(path).read(0)
-        path.write_bytes(content)
-    start = RowFile(path).header
-    for counts in ((-1, 100), (100, 50), (1, 1 << 62), (0, 1)):
-        path.write_bytes(content[:start] + struct.pack("<qq", *counts) + content[start + 16 :])
-        with pytest.raises(FlowError, match=r"damaged|cut"):
-            RowFile(path)
-    for text in (b"[" * 100_000, json.dumps({"name": "S"}).encode(), b"\xff", b"3"):
-        path.write_bytes(content[:8] + len(text).to_bytes(8, "little") + text + content[start:])
-        with pytest.raises(FlowError, match="cannot be used"):
-            RowFile(path)
+@pytest.mark.parametrize("kind", [Row, Note])
+def test_rows_that_are_damaged_on_the_disk_do_not_leave(tmp_path: Path, kind: Any) -> None:
+    desk = Desk(tmp_path / "rows", kind)
+    desk.send(task := desk.begin(), 0, 100)
+    desk.commit([(0, task, 100)])
+    (file,) = desk.files()
+    content = file.read_bytes()
+    for wrong in (content[:-50] + bytes(50), content[:-1], b""):
+        file.write_bytes(wrong)
+        desk.actor.wake(0.0)
+        assert "not what was written" in desk.actor.busy and desk.notes.emitted == []
+        with pytest.raises(FlowError, match="not what was written"):
+            desk.actor.extract()
+    file.write_bytes(content)
+    assert desk.release() == list(range(100))
+    desk.actor.close()
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("state", ["x", 0, 1, 0]),
-        ("state", [bytes(16), -1, 1, 0]),
-        ("state", [bytes(16), "x", 1, 0]),
-        ("state", [bytes(16), 0, 1, 3]),
+        ("state", ["x", 0, 0]),
+        ("state", [bytes(16), -1, 0]),
+        ("state", [bytes(16), "x", 0]),
+        ("state", [bytes(16), 0, 3]),
+        ("state", [bytes(16), 2, 0]),
         ("state", None),
-        (("task", 5), ["job", "x", 0, 0]),
-        (("task", 5), [b"", 0, 0, 0]),
+        (("schema", "x"), 5),
+        (("schema", "x"), {"name": "S"}),
+        (("task", 5), ["job", "x", 0, SCHEMA]),
+        (("task", 5), [b"", 0, 0, SCHEMA]),
         (("task", 5), ["job"]),
-        (("task",), ["job", 0, 0, 0]),
-        (("file", 1), [5, "x", "done", 0]),
-        (("file", 1), [5, -1, "done", 0]),
+        (("task", 5), ["job", 0, 0, "x"]),
+        (("task", 5), ["job", 0, 0, []]),
+        (("task",), ["job", 0, 0, SCHEMA]),
+        (("part", 5, 0), ["x", 3]),
+        (("waiting", 0), [5, 3, "done", 0, SCHEMA]),
+        (("waiting", 0), ["x", -1, "done", 0, SCHEMA]),
+        (("waiting", 0), ["x", 3, "done", 0, "x"]),
+        (("waiting", 7), ["x", 3, "done", 0, SCHEMA]),
+        (("waiting", "x"), ["x", 3, "done", 0, SCHEMA]),
+        (("waiting", 0), ["x", 3, "done", 0, SCHEMA]),
         (("run", "done", "x"), [0, 3]),
         (("run", "done", 0), []),
         ("other", 1),
@@ -282,7 +285,7 @@ def test_ledger_with_other_values_is_refused(desk: Desk, tmp_path: Path, key: An
     desk.commit([(0, task, 3)], "done")
     desk.send(desk.begin("job"), 0, 3)
     left = killed(tmp_path / "rows", tmp_path / "left")
-    with closing(Store(left / "ledger", "ledger", "ledger of Spark 2")) as kept:
+    with closing(Store(left / "ledger", "ledger", "ledger of Spark 3")) as kept:
         kept.save({key: value})
     with pytest.raises(FlowError):
         Desk(left)

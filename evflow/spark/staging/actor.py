@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,7 +47,7 @@ class SourceActor(Actor):
         self.job: Job | None = None
         self.batches = 0
         self._stone = stone
-        self._store = Store(stone.keeper, time.monotonic())
+        self._store = Store(stone.keeper)
         self._closed = False
         self._trouble = ""
         self._released = 0
@@ -106,7 +105,7 @@ class SourceActor(Actor):
     @property
     def arrived(self) -> int:
         """Rows that came, but for those of attempts that came to nothing; for any thread."""
-        return self._store.staging.arrived
+        return self._store.arrived
 
     # --- what Spark asks
 
@@ -148,11 +147,10 @@ class SourceActor(Actor):
         """Deletes what was staged of tasks of which nothing is heard any more."""
         if now < self._look:
             return
-        staging = self._store.staging
-        idle = staging.idle(now, self._stone.patience)
+        idle = self._store.idle(now, self._stone.patience)
         if idle:
             _log.warning("stone %r: nothing is heard of %d tasks any more", self.context.home[1], len(idle))
-            staging.drop(idle)
+            self._store.drop(idle)
         self._look = now + self._stone.patience / 4
 
     @property
@@ -222,7 +220,7 @@ class SourceActor(Actor):
         if checkpoint.layout != _LAYOUT:
             raise FlowError(f"expected {_LAYOUT}, found {shown(checkpoint.layout)}")
         batches = [held.batch for held in checkpoint.held]
-        self._store.take(batches, checkpoint.state.tobytes(), time.monotonic())
+        self._store.take(batches, checkpoint.state.tobytes())
         self._told["rows"] = 0
         self._done = Place()
         self._set_up()
@@ -236,7 +234,7 @@ class SourceActor(Actor):
             return False
         if wanted.schema != self._stone.schema:
             # Spark tries unfinished tasks again, and then their rows come as is wanted now.
-            self._store.staging.clear()
+            self._store.drop(list(self._store.ledger.tasks.values()))
         if self.job is not None and wanted.feed != self._stone.feed:
             self.job.stop()
             self.job = None

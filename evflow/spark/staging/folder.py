@@ -1,36 +1,40 @@
 """Where a Spark source keeps its files: in a folder that was given, or in one that goes with it.
 
-One at a time has it, held by a lock that ends with the process however that ends. So a temporary folder whose
-lock is free is what a killed process has left, and the next that makes one clears it away.
+Beside the ledger there are files of rows: those that came together are in one, which never changes.
+
+One at a time has the folder, held by a lock that ends with the process however that ends. So a temporary
+folder whose lock is free is what a killed process has left, and the next that makes one clears it away.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from evflow.disk import Lock, advice, private_folder
-from evflow.errors import FlowError
-from evflow.spark.rowfile import RowFile
+from evflow.disk import Blobs, Lock, advice, private_folder, size_of, unusable
+from evflow.errors import FlowError, SchemaError
+from evflow.events.batch import EventBatch
+from evflow.schema import Schema
 
 LEDGER = "ledger"
 """The name of the ledger in the folder."""
-
-_log = logging.getLogger("evflow.spark")
 
 _PREFIX = "evflow-spark-"
 _LOCK, _ROWS = "lock", "rows"
 _LATE = 3600.0
 """Seconds after which a temporary folder that was never locked is left."""
 
+_BLOCK = 4096
+"""Bytes that a file takes on the disk at least, and of which it takes whole multiples."""
+
 
 class Folder:
-    """A folder for a ledger and row files, which nobody else has.
+    """A folder for a ledger and files of rows, which nobody else has.
 
     Args:
         path: the folder, made if it is not there; None for a temporary one, which ``close`` removes.
@@ -42,14 +46,12 @@ class Folder:
         path: the folder.
         ledger: the path of the ledger.
         keeps: whether it stays when it is closed.
-        used: bytes that row files take on the disk.
-        found: tasks whose row files were there before; what is in them may be damaged.
+        used: bytes that files of rows take on the disk.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.keeps = path is not None
         self.used = 0
-        self.found: set[int] = set()
         self._lock: Lock | None = None
         try:
             if path is None:
@@ -59,8 +61,7 @@ class Folder:
                 self.path = path
                 private_folder(path)
                 self._lock = Lock(path / _LOCK)
-            self._rows = self.path / _ROWS
-            private_folder(self._rows)
+            self._files = Blobs(self.path / _ROWS)
         except BlockingIOError:
             raise FlowError(
                 f"folder {path} is in use by another flow or process; give each Spark source one of its own"
@@ -76,29 +77,58 @@ class Folder:
         self._lock = Lock(made / _LOCK)
         return made.rename(made.with_name(made.name[1:]))
 
-    def file(self, task: int) -> Path:
-        """The row file of a task."""
-        return self._rows / f"{task:016x}"
+    def write(self, batch: EventBatch) -> str:
+        """Writes rows to a file, whose name it gives; their attributes are not kept.
 
-    def remove(self, task: int) -> None:
-        """Removes the row file of a task; one that cannot be removed is cleared away at the next start."""
+        Raises:
+            UnwrittenError: they cannot be written now; there is no such file.
+        """
         try:
-            self.used -= RowFile.remove(self.file(task))
-        except FlowError as error:
-            _log.warning("%s", error)
+            name = self._files.write(batch.compact().data.data)
+        except OSError as error:
+            raise unusable(f"folder {self.path} for rows of Spark", error) from error
+        self.used += _taken(name)
+        return name
 
-    def clear_others(self, tasks: set[int]) -> None:
-        """Removes the row files that are of none of these tasks."""
-        known = {self.file(task) for task in tasks}
-        for path in sorted(set(self._rows.iterdir()) - known):
-            try:
-                RowFile.remove(path)
-            except FlowError as error:
-                _log.warning("%s", error)
+    def read(self, name: str, schema: Schema, rows: int) -> EventBatch:
+        """The rows in a file, in memory that is the file's own: they stay when it is removed.
+
+        Raises:
+            FlowError: they cannot be read, or are not those that were written.
+        """
+        try:
+            return EventBatch.from_bytes(schema, self._files.mapped(name), rows)
+        except (OSError, ValueError, SchemaError) as error:
+            raise unusable(f"rows of Spark in {self.path_of(name)}", error) from error
+
+    def path_of(self, name: str) -> Path:
+        """Where a file is."""
+        return self.path / _ROWS / name
+
+    def remove(self, names: Collection[str]) -> None:
+        """Removes files; one that cannot be removed is cleared away at the next start."""
+        self._files.remove(names)
+        self.used -= sum(map(_taken, names))
+
+    def whole(self) -> set[str]:
+        """The files that are there, and as long as they should be.
+
+        Raises:
+            FlowError: the folder cannot be read.
+        """
+        try:
+            return self._files.whole()
+        except OSError as error:
+            raise unusable(f"folder {self.path} for rows of Spark", error) from error
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes all files but these."""
+        self._files.keep_only(names)
+        self.used = sum(map(_taken, names))
 
     def free(self) -> int:
         """Bytes free on its disk."""
-        return shutil.disk_usage(self._rows).free
+        return shutil.disk_usage(self.path).free
 
     def close(self) -> None:
         """Gives it up."""
@@ -106,6 +136,11 @@ class Folder:
             if not self.keeps:
                 shutil.rmtree(self.path, ignore_errors=True)
             self._lock.close()
+
+
+def _taken(name: str) -> int:
+    """Bytes that a file takes on the disk."""
+    return -(-size_of(name) // _BLOCK) * _BLOCK
 
 
 def _clear_left() -> None:

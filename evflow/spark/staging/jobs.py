@@ -31,8 +31,8 @@ from evflow.spark.questions import (
     asked,
     packed,
 )
+from evflow.spark.staging.ledger import Task
 from evflow.spark.staging.store import Store
-from evflow.spark.staging.tasks import Task
 
 _MOST_TOLD = 10
 _MOST_ABORTED = 1000
@@ -94,15 +94,7 @@ class Jobs:
         if question.run in self._aborted:
             raise FlowError(f"job {job!r} was aborted before its partition {partition} began")
         schema = self._fitting(question.schema)
-        used = self._store.folder.used
-        if used >= self._limit and not self._store.releasing.files:
-            raise FlowError(
-                f"{used} bytes of rows are staged, of jobs that are not committed, expected less than "
-                f"{self._limit}; wait for these jobs, or give the source a higher limit= or more disk"
-            )
-        now = time.monotonic()
-        task = self._store.staging.begin(job, epoch, partition, question.attempt, schema, now)
-        return Begun(task, done=False)
+        return Begun(self._store.begin(job, epoch, partition, schema), done=False)
 
     def _fitting(self, description: Any) -> Schema:
         """The schema that is described, if rows may have it."""
@@ -117,28 +109,28 @@ class Jobs:
             raise FlowError(f"schema: expected a description of {_MOST_SCHEMA} bytes at most, found {size}")
         schema = Schema.from_description(description)
         if self._declared is None:
-            return self._store.staging.shared(schema, size)
+            return self._store.ledger.shared(schema)
         if schema != self._declared:
             raise SchemaError(f"rows of Spark do not fit: expected {self._declared!r}, found {schema!r}")
         return self._declared
 
     def _append(self, question: Append) -> Staged:
-        task = self._store.staging[question.task]
+        task = self._store.task(question.task)
         task.heard = time.monotonic()
         known = task.rows - question.first
         if known < 0:
             raise FlowError(f"{task}: rows {task.rows} to {question.first - 1} have not come")
-        batch = EventBatch.from_bytes(task.file.schema, question.data, question.rows)
+        batch = EventBatch.from_bytes(task.schema, question.data, question.rows)
         if known < len(batch):
             new = batch.slice(known, len(batch))
             self._check_room(task, new.nbytes)
-            self._store.staging.append(task, new)
+            self._store.append(task, new)
         self._came(len(batch), min(known, len(batch)))
         return Staged(task.rows)
 
     def _check_room(self, task: Task, nbytes: int) -> None:
         used = self._store.folder.used
-        if self._store.releasing.files:
+        if self._store.ledger.waiting:
             if used >= self._limit:
                 raise UnwrittenError(
                     f"{used} bytes of rows are staged or released, expected less than {self._limit} (limit=)"
@@ -146,19 +138,20 @@ class Jobs:
         elif used + nbytes > self._limit:
             # Nothing will be freed by itself, so waiting would be for ever.
             raise FlowError(
-                f"{task}: {used + nbytes} bytes of rows would be staged, expected at most {self._limit} "
-                "(limit=)"
+                f"{task}: {used + nbytes} bytes of rows would be staged, of jobs that are not committed, "
+                f"expected at most {self._limit}; wait for these jobs, or give the source a higher limit= or "
+                "more disk"
             )
 
     def _end(self, question: End) -> Staged:
-        task = self._store.staging[question.task]
+        task = self._store.task(question.task)
         task.ended, task.heard = True, time.monotonic()
         return Staged(task.rows)
 
     def _drop(self, question: Drop) -> Done:
-        task = self._store.staging.get(question.task)
+        task = self._store.ledger.tasks.get(question.task)
         if task is not None:
-            self._store.staging.drop([task])
+            self._store.drop([task])
         return Done()
 
     def _commit(self, question: Commit) -> Staged:
@@ -184,17 +177,17 @@ class Jobs:
     def _wrong(self, partition: int, number: int, rows: int, job: str, epoch: int) -> str:
         """What keeps a partition from being committed; "" if nothing does."""
         where = f"partition {partition}"
-        task = self._store.staging.get(number)
+        task = self._store.ledger.tasks.get(number)
         if task is None:
             return f"{where} is missing: its task is not known (any more)"
-        if (task.entry.job, task.entry.epoch, task.entry.partition) != (job, epoch, partition):
+        if (task.job, task.epoch, task.partition) != (job, epoch, partition):
             return f"{where} has a task of another partition, epoch or job"
         return "" if task.rows == rows else f"{where} has {task.rows} rows, expected {rows}"
 
     def _abort(self, question: Abort) -> Done:
         job, epoch = question.job, question.epoch
         if self._store.ledger.committed(job, epoch) is None:
-            self._store.staging.drop(self._store.staging.of(job, epoch))
+            self._store.drop(self._store.ledger.of(job, epoch))
             # A task that was started before, and is to be killed, may be yet to begin.
             if question.run:
                 self._aborted[question.run] = None

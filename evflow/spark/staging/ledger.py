@@ -1,6 +1,6 @@
 """The ledger of a Spark source: what is staged, what was committed, and how far that was released.
 
-It is a file beside a folder of row files, and decides which of these count. A commit is one change of it,
+It is a file beside a folder of files of rows, and decides which of these count. A commit is one change of it,
 made before anything is released.
 
 A kill of the process loses nothing; a power cut may lose the last moments.
@@ -9,16 +9,20 @@ A kill of the process loses nothing; a power cut may lose the last moments.
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, convert
+from msgspec import Meta, convert, msgpack
 
 from evflow.disk import Store
+from evflow.errors import FlowError
 from evflow.outside import shown
+from evflow.schema import Schema
 
 MOST_JOBS = 100_000
 """Batch jobs that are remembered, the newest."""
@@ -26,37 +30,65 @@ MOST_JOBS = 100_000
 MOST_RUNS = 100_000
 """Runs of micro-batches that are remembered, the newest: a query has one, unless it leaves some out."""
 
+_MOST_SCHEMAS = 16 << 20
+"""Bytes of descriptions of schemas; what is made of these takes many times as much."""
+
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Stream = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Place(NamedTuple):
-    """How far rows were released: the next emission's ``number``, and the ``row`` of the ``file`` it begins
-    with. Files before that one were released whole."""
+    """How far rows were released: the next emission's ``number``, and the ``row`` of its file with which it
+    begins. What has a lower number was released whole."""
 
     number: Count = 0
-    file: Count = 1
     row: Count = 0
 
 
-class TaskEntry(NamedTuple):
-    """A task whose rows are staged."""
+class Part(NamedTuple):
+    """A file of rows, and how many there are."""
 
-    task: Count
-    job: str
-    epoch: Count
-    partition: Count
-    attempt: Count
+    file: str
+    rows: Count
 
 
 class Waiting(NamedTuple):
-    """A file of committed rows: where it stands among all, the task that sent it, and its rows."""
+    """Committed rows: the number under which they leave, their file, how many there are, and of what."""
 
-    id: Count
-    task: Count
-    rows: Count
+    number: int
+    file: str
+    rows: int
     job: str
-    epoch: Count
+    epoch: int
+    schema: Schema
+
+
+@dataclass(eq=False)
+class Task:
+    """A task that has begun and whose epoch is not decided.
+
+    Attributes:
+        number: its number, which is random.
+        job, epoch, partition: what it is of.
+        schema: of its rows.
+        parts: its rows that are staged, in order.
+        rows: how many these are.
+        heard: when something was last heard of it, also before a restart.
+        ended: whether it has sent all of its rows.
+    """
+
+    number: int
+    job: str
+    epoch: int
+    partition: int
+    schema: Schema
+    parts: list[Part] = field(default_factory=list)
+    rows: int = 0
+    heard: float = field(default_factory=lambda: time.monotonic())
+    ended: bool = False
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of job {self.job!r}"
 
 
 class Epochs(NamedTuple):
@@ -83,13 +115,15 @@ class Ledger(Store):
     Attributes:
         stream: 16 bytes that no other ledger has; numbers of emissions mean something together with them.
         place: up to where all that was released is settled.
+        tasks: those that are not decided, by their numbers.
+        waiting: committed rows that are not settled, by their numbers, which follow one another.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stream = os.urandom(16)
         self.place = Place()
-        super().__init__(path, "ledger", "ledger of Spark 2", own=False)
+        super().__init__(path, "ledger", "ledger of Spark 3", own=False)
         try:
             self._take()
         except BaseException:
@@ -98,8 +132,10 @@ class Ledger(Store):
 
     def _take(self) -> None:
         """Reads what is in the file."""
-        self._tasks: dict[int, TaskEntry] = {}
-        self._files: dict[int, Waiting] = {}
+        self.tasks: dict[int, Task] = {}
+        self.waiting: dict[int, Waiting] = {}
+        # By their fingerprints, with the bytes of their descriptions; some may not be used any more.
+        self._schemas: dict[str, tuple[Schema, int]] = {}
         # By job where its runs begin; and of batch jobs and of queries the runs, the newest last.
         self._begins: dict[str, list[int]] = {}
         self._runs: tuple[_Runs, _Runs] = ({}, {})
@@ -107,19 +143,42 @@ class Ledger(Store):
         with self._log.naming():
             if found and "state" not in found:
                 raise ValueError("its state is gone")
-            for key, value in found.items():
-                match key, value:
-                    case "state", [stream, *place]:
-                        self.stream = convert(stream, Stream)
-                        self.place = convert(place, Place)
-                    case ("task", task), [*said]:
-                        self._tasks[task] = convert([task, *said], TaskEntry)
-                    case ("file", id), [*said]:
-                        self._files[id] = convert([id, *said], Waiting)
-                    case ("run", job, first), [*said]:
-                        self._note(convert([job, first, *said], Epochs))
-                    case _:
-                        raise ValueError(f"{shown([key, value])} is not what a ledger has")
+            try:
+                for key, value in found.items():
+                    self._take_one(key, value)
+            except KeyError as error:
+                raise ValueError(f"it lacks {error}, which something in it is of; it is damaged") from None
+            place, numbers = self.place, list(self.waiting)
+            first = numbers[0] if numbers else place.number
+            behind = first + len(numbers)
+            lacks = numbers != list(range(first, behind)) or not first <= place.number <= behind
+            if lacks or place.row >= (self.waiting[place.number].rows if place.number < behind else 1):
+                raise ValueError("it says that rows were released which it does not have; it is damaged")
+
+    def _take_one(self, key: Any, value: Any) -> None:
+        match key, value:
+            case "state", [stream, *place]:
+                self.stream = convert(stream, Stream)
+                self.place = convert(place, Place)
+            case ("schema", str(fingerprint)), dict():
+                self._schemas[fingerprint] = Schema.from_description(value), len(msgpack.encode(value))
+            case ("task", number), [job, epoch, partition, schema]:
+                said = convert([number, job, epoch, partition], tuple[Count, str, Count, Count])
+                self.tasks[number] = Task(*said, self._schemas[schema][0])
+            case ("part", task, _), [*_]:
+                self._add(self.tasks[task], [convert(value, Part)])
+            case ("waiting", number), [*_, schema]:
+                rows = convert([number, *value[:-1]], tuple[Count, str, Count, str, Count])
+                self.waiting[number] = Waiting(*rows, self._schemas[schema][0])
+            case ("run", job, first), [*_]:
+                self._note(convert([job, first, *value], Epochs))
+            case _:
+                raise ValueError(f"{shown([key, value])} is not what a ledger has")
+
+    @staticmethod
+    def _add(task: Task, parts: Sequence[Part]) -> None:
+        task.parts += parts
+        task.rows += sum(part.rows for part in parts)
 
     def _note(self, run: Epochs) -> None:
         insort(self._begins.setdefault(run.job, []), run.first)
@@ -131,31 +190,62 @@ class Ledger(Store):
     def _write(self, values: dict[Any, Any]) -> None:
         self.save(values if self.begun else {"state": self._state(self.place), **values})
 
-    def make(
-        self, epochs: Iterable[Epochs], files: Iterable[Waiting], number: int = 0, stream: bytes = b""
-    ) -> None:
+    def make(self, epochs: Iterable[Epochs], waiting: Sequence[Waiting], place: Place, stream: bytes) -> None:
         """From now on exactly this is in it."""
-        state = [stream or self.stream, *Place(number)]
+        schemas = {("schema", one.schema.fingerprint): one.schema.description for one in waiting}
         runs = {("run", one.job, one.first): [one.last, one.rows] for one in epochs}
-        self.replace({"state": state, **runs, **{("file", one.id): list(one[1:]) for one in files}})
+        self.replace({"state": [stream, *place], **schemas, **runs, **_described(waiting)})
         self._take()
 
-    def tasks(self) -> list[TaskEntry]:
-        """The tasks whose rows are staged."""
-        return sorted(self._tasks.values())
+    # --- tasks
 
-    def begin(self, entry: TaskEntry) -> None:
-        """A task has begun."""
-        self._write({("task", entry.task): entry[1:]})
-        self._tasks[entry.task] = entry
+    def shared(self, schema: Schema) -> Schema:
+        """The schema, or the same one that is known already."""
+        return self._schemas.get(schema.fingerprint, (schema, 0))[0]
 
-    def drop(self, tasks: Iterable[int]) -> None:
+    def begin(self, job: str, epoch: int, partition: int, schema: Schema) -> Task:
+        """A task begins.
+
+        Raises:
+            FlowError: there are too many schemas.
+        """
+        task = Task(secrets.randbits(62), job, epoch, partition, schema)
+        entry = {("task", task.number): [job, epoch, partition, schema.fingerprint]}
+        if schema.fingerprint in self._schemas:
+            self._write(entry)
+        else:
+            used = {one.schema.fingerprint for one in self.tasks.values()}
+            used |= {one.schema.fingerprint for one in self.waiting.values()}
+            kept = {one: known for one, known in self._schemas.items() if one in used}
+            size = len(msgpack.encode(schema.description))
+            if size + sum(size for _, size in kept.values()) > _MOST_SCHEMAS:
+                raise FlowError(
+                    f"tasks of {len(kept)} schemas are under way, whose descriptions have {_MOST_SCHEMAS} "
+                    "bytes; expected less: wait for their jobs, or give the source a schema"
+                )
+            gone = {("schema", one): None for one in self._schemas if one not in kept}
+            self._write({**gone, ("schema", schema.fingerprint): schema.description, **entry})
+            self._schemas = {**kept, schema.fingerprint: (schema, size)}
+        self.tasks[task.number] = task
+        return task
+
+    def stage(self, task: Task, parts: Sequence[Part]) -> None:
+        """Further rows of a task are staged."""
+        self._write({("part", task.number, at): part for at, part in enumerate(parts, len(task.parts))})
+        self._add(task, parts)
+
+    def of(self, job: str, epoch: int) -> list[Task]:
+        """The tasks of an epoch."""
+        return [one for one in self.tasks.values() if (one.job, one.epoch) == (job, epoch)]
+
+    def drop(self, tasks: Sequence[Task]) -> None:
         """Forgets tasks."""
-        known = [task for task in tasks if task in self._tasks]
-        if known:
-            self._write({("task", task): None for task in known})
-            for task in known:
-                del self._tasks[task]
+        if tasks:
+            self._write(_forgotten(tasks))
+            for task in tasks:
+                del self.tasks[task.number]
+
+    # --- epochs
 
     def committed(self, job: str, epoch: int) -> Epochs | None:
         """The run of epochs, one after the other, that a committed epoch belongs to; None if it is not."""
@@ -167,12 +257,15 @@ class Ledger(Store):
     def _run(self, job: str, first: int) -> Epochs | None:
         return next((runs[job, first] for runs in self._runs if (job, first) in runs), None)
 
-    def commit(self, job: str, epoch: int, rows: int, files: Sequence[tuple[int, int]]) -> None:
-        """An epoch is committed: these files, (task, rows) each, are to be released in this order; all other
-        tasks of the epoch are forgotten."""
-        tasks = [one.task for one in self._tasks.values() if (one.job, one.epoch) == (job, epoch)]
-        start = max(next(reversed(self._files), 0) + 1, self.place.file)
-        waiting = [Waiting(id, *one, job, epoch) for id, one in enumerate(files, start)]
+    def commit(self, job: str, epoch: int, tasks: Sequence[Task]) -> None:
+        """An epoch is committed: the rows of these tasks are to be released in this order; they, and all
+        others of the epoch, are forgotten."""
+        over = self.of(job, epoch)
+        parts = ((part, task.schema) for task in tasks for part in task.parts)
+        waiting = [
+            Waiting(number, *part, job, epoch, of) for number, (part, of) in enumerate(parts, self._next)
+        ]
+        rows = sum(task.rows for task in tasks)
         before, behind = self.committed(job, epoch - 1), self._run(job, epoch + 1)
         run = Epochs(job, epoch, epoch, rows) if behind is None else behind._replace(first=epoch)
         run = run if before is None else run._replace(first=before.first)
@@ -181,14 +274,14 @@ class Ledger(Store):
             # A query goes on, and takes one run however long it does; only what is not a query has many.
             gone.append(next(iter(runs.values())))
         self._write(
-            {("task", task): None for task in tasks}
-            | {("file", one.id): one[1:] for one in waiting}
+            _forgotten(over)
+            | _described(waiting)
             | {("run", one.job, one.first): None for one in gone}
             | {("run", run.job, run.first): run[2:]}
         )
-        for task in tasks:
-            del self._tasks[task]
-        self._files.update((one.id, one) for one in waiting)
+        for task in over:
+            del self.tasks[task.number]
+        self.waiting.update((one.number, one) for one in waiting)
         for one in gone:
             self._begins[one.job].remove(one.first)
             if not self._begins[one.job]:
@@ -196,22 +289,15 @@ class Ledger(Store):
             del self._runs[one.last > 0][one.job, one.first]
         self._note(run)
 
-    def file_from(self, id: int) -> Waiting | None:
-        """The first of the files to be released that stands at ``id`` or later."""
-        return next((one for one in self._files.values() if one.id >= id), None)
-
-    def files(self) -> list[Waiting]:
-        """The files that are not settled, in order."""
-        return list(self._files.values())
-
     def settle(self, place: Place) -> list[Waiting]:
-        """What was released before a place has been handled; returns the files that were, whole, and are
-        forgotten."""
-        done = list(takewhile(lambda one: one.id < place.file, self._files.values()))
-        self._write({"state": self._state(place)} | {("file", one.id): None for one in done})
+        """What was released before a place has been handled; returns what is not needed any more."""
+        # Their numbers follow one another; the front of a dictionary is slow to find once much of it went.
+        first = self._next - len(self.waiting)
+        done = [self.waiting[number] for number in range(first, min(place.number, self._next))]
+        self._write({"state": self._state(place)} | {("waiting", one.number): None for one in done})
         self.place = place
         for one in done:
-            del self._files[one.id]
+            del self.waiting[one.number]
         return done
 
     def settle_late(self, place: Place) -> None:
@@ -221,9 +307,26 @@ class Ledger(Store):
             self.save({"state": self._state(place)}, late=True)
             self.place = place
 
+    @property
+    def _next(self) -> int:
+        """The number that the next committed rows get."""
+        return next(reversed(self.waiting), self.place.number - 1) + 1
+
     def epochs(self) -> list[Epochs]:
         """All committed epochs it remembers, those of older batch jobs and of older queries first."""
         return [run for runs in self._runs for run in runs.values()]
 
     def __repr__(self) -> str:
         return f"ledger {self.path}"
+
+
+def _forgotten(tasks: Sequence[Task]) -> dict[Any, Any]:
+    """What is written where tasks are forgotten."""
+    keys: list[Any] = [("task", task.number) for task in tasks]
+    keys += [("part", task.number, at) for task in tasks for at in range(len(task.parts))]
+    return dict.fromkeys(keys)
+
+
+def _described(waiting: Iterable[Waiting]) -> dict[Any, Any]:
+    """What is written of committed rows."""
+    return {("waiting", one.number): [*one[1:5], one.schema.fingerprint] for one in waiting}
