@@ -144,10 +144,19 @@ class FilterColumns:
         """
         if self.subscription is None or not np.any(self.subscription[1:] < self.subscription[:-1]):
             return self
-        return self._taken(np.argsort(self.subscription, kind="stable"))
+        return self.take(np.argsort(self.subscription, kind="stable"))
 
-    def _taken(self, order: NDArray[np.int64]) -> FilterColumns:
-        """These filters, in this order."""
+    def take(self, order: NDArray[np.int64]) -> FilterColumns:
+        """Some filters, in an order; their strings and areas stay as they are, also those that none has.
+
+        Args:
+            order: int64, 1-D: the numbers of the filters.
+
+        Example:
+            >>> columns = FilterColumns.from_subscriptions(["a > 1", "b > 2", "c > 3"])
+            >>> columns.take(np.array([2, 0])).number.tolist()
+            [3.0, 1.0]
+        """
         lengths = np.diff(self.start)[order]
         at = places_of(self.start[:-1][order], lengths)
         taken: dict[str, Any] = {

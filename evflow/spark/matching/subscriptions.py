@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SparkError, SubscriptionError
-from evflow.events.gather import places_of, starts_of
+from evflow.events.gather import places_of
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.space import LOCATIONS
 from evflow.spark.columns.names import indices_of, quoted
@@ -291,25 +291,16 @@ def chosen(piece: Piece, which: Int64s) -> Piece:
         piece: all of them.
         which: indices of its ``ids``, rising.
     """
-    columns, of = piece.columns, piece.of
-    first = np.searchsorted(of, which)
-    lengths = np.searchsorted(of, which, "right") - first
-    filters = places_of(first, lengths)
-    sizes = np.diff(columns.start)[filters]
-    at = places_of(columns.start[:-1][filters], sizes)
-    taken: dict[str, Any] = {name: getattr(columns, name)[at] for name in ("name", "op", "number")}
-    taken["text"], taken["texts"] = _used(columns.text[at], columns.texts)
-    for name in ("x", "y", "radius"):
-        held = getattr(columns, name)
-        taken[name] = None if held is None else held[filters]
+    first = np.searchsorted(piece.of, which)
+    lengths = np.searchsorted(piece.of, which, "right") - first
+    columns = piece.columns.take(places_of(first, lengths))
+    taken: dict[str, Any] = {"subscription": np.repeat(np.arange(len(which)), lengths)}
+    taken["text"], taken["texts"] = _used(columns.text, columns.texts)
     if columns.area is not None and columns.areas is not None:
-        area = columns.area[filters]
-        there = np.flatnonzero(area >= 0)
-        taken["areas"] = columns.areas.take(area[there])
-        taken["area"] = np.full(len(filters), -1, np.int64)
+        there = np.flatnonzero(columns.area >= 0)
+        taken["areas"] = columns.areas.take(columns.area[there])
+        taken["area"] = np.full(len(columns), -1, np.int64)
         taken["area"][there] = np.arange(len(there))
-    taken["start"] = starts_of(sizes)
-    taken["subscription"] = np.repeat(np.arange(len(which)), lengths)
     return Piece(replace(columns, **taken, count=len(which)), piece.ids[which])
 
 
