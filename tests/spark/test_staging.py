@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 import evflow as ev
+from evflow.disk import Store
 from evflow.spark.staging import ledger, store
 from tests.examples import tried
 from tests.spark.staged import Desk, Note, Row, appending, killed, rows
@@ -275,6 +276,19 @@ def test_a_folder_has_one_source_at_a_time_and_is_refused_when_rows_are_gone(tmp
     (tmp_path / "kept" / "ledger").write_bytes(b"no ledger" * 1000)
     with pytest.raises(ev.FlowError, match="cannot be used"):
         Desk(tmp_path / "kept")
+
+
+def test_a_folder_of_an_earlier_version_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    rows_of_it = tmp_path / "rows" / "0123456789abcdef"
+    rows_of_it.parent.mkdir(mode=0o700)
+    rows_of_it.write_bytes(b"evflow\x02\n")
+    with closing(Store(tmp_path / "ledger", "ledger", "ledger of Spark 2")) as earlier:
+        earlier.save({"state": [bytes(16), 0, 1, 0]})
+    with pytest.raises(
+        ev.FlowError, match=r"expected ledger of Spark 3, found 'ledger of Spark 2', .* version"
+    ):
+        Desk(tmp_path)
+    assert rows_of_it.exists()
 
 
 def test_rows_that_settle_after_the_close_do_not_leave_again(tmp_path: Path) -> None:
