@@ -24,7 +24,7 @@ _KERNELS = (
         f"matching.{name}"
         for name in (
             *("areas.meeting", "encoding.dicts", "globe", "kernels", "index.change", "index.directory"),
-            *("index.moving", "index.pool", "index.purge", "index.scratch", "index.settle", "stays"),
+            *("index.moving", "index.pool", "index.purge", "index.report", "index.settle", "stays"),
         )
     ),
     *(f"tiles.kernels.{name}" for name in ("state", "tables", "tile", "zones")),
@@ -187,7 +187,7 @@ def _translated() -> tuple[str, list[str]]:
     numba = native.numba()
     wrappers, modules = [], []
     for name, kernel in native.KERNELS.items():
-        signature = kernel.signature()
+        signature = native.numba_signature(kernel.function)
         dispatcher = numba.njit(**native.PART)(kernel.function)
         dispatcher.compile(signature)
         made = dispatcher.overloads[signature.args]

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, compiled, types
+from evflow.matching.native import Read, WriteRows, array_kernel, compiled
 
 _RADIAN = math.pi / 180.0
 _S = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(1, 9))
@@ -64,7 +62,7 @@ def place_vector(latitude: float, longitude: float) -> tuple[float, float, float
     return out * c + 0.0, out * s + 0.0, up + 0.0
 
 
-@array_kernel(lambda: types.UniTuple(types.float64, 3)(types.float64, types.float64))
+@array_kernel
 def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
     """The unit vector of a place in degrees; three times NaN if there is no such place.
 
@@ -75,9 +73,9 @@ def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]
     return place_vector(latitude, longitude)
 
 
-@array_kernel(lambda: types.void(read(types.float64), read(types.float64), types.float64[:, ::1]))
+@array_kernel
 def unit_vectors(
-    latitude: NDArray[np.float64], longitude: NDArray[np.float64], vectors: NDArray[np.float64]
+    latitude: Read[np.float64], longitude: Read[np.float64], vectors: WriteRows[np.float64]
 ) -> None:
     """Fills (N, 3) with the unit vectors of N places."""
     for i in range(len(latitude)):

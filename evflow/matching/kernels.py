@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.native import array_kernel, compiled, types
+from evflow.matching.native import Read, Write, WriteRows, array_kernel, compiled
 
 __all__ = [
     "find_texts",
@@ -25,11 +25,6 @@ __all__ = [
 
 BLOCK = 32
 """Strings that are looked up together."""
-
-
-def read(element: Any, dimensions: int = 1) -> Any:
-    """The type of a contiguous array that is only read."""
-    return types.Array(element, dimensions, "C", readonly=True)
 
 
 _K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -92,29 +87,17 @@ def probe(
         slot = (slot + _U(1)) & mask
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.uint8),
-        read(types.int64),
-        read(types.int32),
-        read(types.uint8),
-        read(types.int64),
-        read(types.uint64),
-        types.uint64,
-        types.uint64[::1],
-        types.int32[::1],
-    )
-)
+@array_kernel
 def find_texts(
-    chars: NDArray[np.uint8],
-    start: NDArray[np.int64],
-    length: NDArray[np.int32],
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.uint64],
+    chars: Read[np.uint8],
+    start: Read[np.int64],
+    length: Read[np.int32],
+    data: Read[np.uint8],
+    offsets: Read[np.int64],
+    slots: Read[np.uint64],
     seed: np.uint64,
-    hashes: NDArray[np.uint64],
-    found: NDArray[np.int32],
+    hashes: Write[np.uint64],
+    found: Write[np.int32],
 ) -> None:
     """Looks up N pieces of ``chars`` among the strings of a table; -1 for those that are not there.
 
@@ -138,17 +121,13 @@ def find_texts(
             )
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.uint8), read(types.int64), types.int64, types.int64, types.uint64[::1], types.uint64
-    )
-)
+@array_kernel
 def insert_texts(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    data: Read[np.uint8],
+    offsets: Read[np.int64],
     first: int,
     last: int,
-    slots: NDArray[np.uint64],
+    slots: Write[np.uint64],
     seed: np.uint64,
 ) -> None:
     """Puts strings ``first`` up to ``last``, all different, into the slots of a table."""
@@ -161,27 +140,16 @@ def insert_texts(
         slots[slot] = (hashed & ~_LOW) | _U(number + 1)
 
 
-@array_kernel(
-    lambda: types.int64(
-        read(types.uint8),
-        read(types.int64),
-        types.uint8[::1],
-        types.int64[::1],
-        types.int64,
-        types.uint64[::1],
-        types.uint64,
-        types.int32[::1],
-    )
-)
+@array_kernel
 def intern_texts(
-    chars: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    chars: Read[np.uint8],
+    bounds: Read[np.int64],
+    data: Write[np.uint8],
+    offsets: Write[np.int64],
     count: int,
-    slots: NDArray[np.uint64],
+    slots: Write[np.uint64],
     seed: np.uint64,
-    numbers: NDArray[np.int32],
+    numbers: Write[np.int32],
 ) -> int:
     """Numbers the pieces between ``bounds``, appending those that are new; there is room for all of them.
 
@@ -205,9 +173,9 @@ def intern_texts(
     return count
 
 
-@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.int64, types.int32[::1]))
+@array_kernel
 def padded_lengths(
-    chars: NDArray[np.uint8], start: NDArray[np.int64], capacity: int, lengths: NDArray[np.int32]
+    chars: Read[np.uint8], start: Read[np.int64], capacity: int, lengths: Write[np.int32]
 ) -> None:
     """How long texts are that are padded with NUL to ``capacity`` bytes."""
     for i in range(len(start)):
@@ -217,8 +185,8 @@ def padded_lengths(
         lengths[i] = size
 
 
-@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.uint8[:, ::1]))
-def gather_fixed(chars: NDArray[np.uint8], start: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+@array_kernel
+def gather_fixed(chars: Read[np.uint8], start: Read[np.int64], out: WriteRows[np.uint8]) -> None:
     """Copies a piece of ``out.shape[1]`` bytes from each ``start`` on."""
     for i in range(len(start)):
         at = start[i]
@@ -269,8 +237,8 @@ def _skip(chars: NDArray[np.uint8], at: int) -> int:
     return at
 
 
-@array_kernel(lambda: types.void(read(types.uint8), read(types.int64), types.int64[:, ::1]))
-def walk_fields(chars: NDArray[np.uint8], start: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+@array_kernel
+def walk_fields(chars: Read[np.uint8], start: Read[np.int64], places: WriteRows[np.int64]) -> None:
     """Where each of the values stands that follow one another from ``start`` on, event by event."""
     for event in range(len(start)):
         at = start[event]

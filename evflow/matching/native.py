@@ -12,17 +12,26 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable
-from functools import cache, cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import cache, cached_property, wraps
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching import objects
 from evflow.matching.caching import fresh
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Item = TypeVar("Item", bound=np.generic)
+
+Read = Annotated[NDArray[Item], 1, True]
+"""How a kernel says that it takes a contiguous array of one dimension, of which it only reads."""
+ReadRows = Annotated[NDArray[Item], 2, True]
+Write = Annotated[NDArray[Item], 1, False]
+WriteRows = Annotated[NDArray[Item], 2, False]
+WriteBlocks = Annotated[NDArray[Item], 3, False]
 
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _F32, _F64 = ir.FloatType(), ir.DoubleType()
@@ -53,12 +62,10 @@ class Kernel(NamedTuple):
 
     Attributes:
         function: as it is written.
-        signature: gives numba's signature of it.
         nogil: whether other threads of Python run meanwhile.
     """
 
     function: Callable[..., Any]
-    signature: Callable[[], Any]
     nogil: bool
 
 
@@ -120,52 +127,44 @@ def compiled(function: Function) -> Function:
 
 def kernel(function: Function) -> Function:
     """What Python calls: it takes and gives integers and floats, and holds no lock."""
-    return _kernel(function, lambda: _plain_signature(function), nogil=True)
+    return _kernel(function, nogil=True)
 
 
 def short_kernel(function: Function) -> Function:
     """A kernel that keeps the interpreter's lock: to give it up takes as long as what it does."""
-    return _kernel(function, lambda: _plain_signature(function), nogil=False)
+    return _kernel(function, nogil=False)
 
 
 class _OnFirstCall:
     """A kernel that numba compiles, for its only signature, when it is called for the first time."""
 
-    def __init__(self, made: Any, signature: Callable[[], Any]) -> None:
-        self.py_func, self._made, self._signature = made.py_func, made, signature
+    def __init__(self, made: Any) -> None:
+        self.py_func, self._made = made.py_func, made
         self._compiled = False
 
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             # Of threads that come at once, all but the first find it done.
-            self._made.compile(self._signature())
+            self._made.compile(numba_signature(self.py_func))
             self._made.disable_compile()
             self._compiled = True
         return self._made(*arguments)
 
 
-def array_kernel(signature: Callable[[], Any]) -> Callable[[Function], Function]:
-    """A kernel that takes arrays, for one signature; it may not make any. Without a compiler it is Python.
-
-    Args:
-        signature: gives numba's signature.
-    """
-
-    def decorated(function: Function) -> Function:
-        if not HAS_CODE:
-            # As machine code does, it goes on with infinite numbers and NaN.
-            return np.errstate(all="ignore")(function)
-        made: Any = _kernel(function, signature, nogil=True)
-        if hasattr(made, "disable_compile") and objects.FORCED != "build":
-            made = _OnFirstCall(made, signature)
-        return cast(Function, made)
-
-    return decorated
+def array_kernel(function: Function) -> Function:
+    """A kernel that takes arrays, such as ``Read``, and may not make any; without a compiler it is Python."""
+    if not HAS_CODE:
+        # As machine code does, it goes on with infinite numbers and NaN.
+        return np.errstate(all="ignore")(function)
+    made: Any = _kernel(function, nogil=True)
+    if hasattr(made, "disable_compile") and objects.FORCED != "build":
+        made = _OnFirstCall(made)
+    return cast(Function, made)
 
 
-def _kernel(function: Function, signature: Callable[[], Any], *, nogil: bool) -> Function:
+def _kernel(function: Function, *, nogil: bool) -> Function:
     name = f"{function.__module__}.{function.__qualname__}"
-    KERNELS[name] = Kernel(function, signature, nogil)
+    KERNELS[name] = Kernel(function, nogil)
     made = (objects.found() or {}).get(name)
     if made is None:
         options = {"nogil": nogil, "cache": objects.FORCED != "build"}
@@ -173,12 +172,23 @@ def _kernel(function: Function, signature: Callable[[], Any], *, nogil: bool) ->
     return cast(Function, made)
 
 
-def _plain_signature(function: Callable[..., Any]) -> Any:
-    """The signature of a function whose annotations are ``int`` and ``float``."""
-    kinds = {"int": types.int64, "float": types.float64}
-    result, arguments = function.__annotations__["return"], dict(function.__annotations__)
-    del arguments["return"]
-    return kinds[result](*(kinds[kind] for kind in arguments.values()))
+def numba_signature(function: Callable[..., Any]) -> Any:
+    """numba's signature of a kernel, as its annotations have it: the only one that it is compiled for."""
+    hints = get_type_hints(function, include_extras=True)
+    result = hints.pop("return")
+    return _type_of(result)(*map(_type_of, hints.values()))
+
+
+def _type_of(hint: Any) -> Any:
+    if hint is type(None):
+        return types.void
+    if get_origin(hint) is tuple:
+        return types.Tuple([_type_of(part) for part in get_args(hint)])
+    if get_origin(hint) is Annotated:
+        array, dimensions, only_read = get_args(hint)
+        item = get_args(get_args(array)[1])[0]
+        return types.Array(_type_of(item), dimensions, "C", readonly=only_read)
+    return getattr(types, np.dtype(hint).name)
 
 
 def outside(symbol: str, result: str, *arguments: str) -> Callable[..., Any]:
@@ -197,24 +207,32 @@ def outside(symbol: str, result: str, *arguments: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], _Part(None, make))
 
 
-def typed(function: Callable[..., Any]) -> Callable[..., int]:
-    """An intrinsic, as static tools are to see it: called with values, not with types."""
+def instruction(signature: str) -> Callable[[Callable[..., Any]], Callable[..., int]]:
+    """Has compiled code call a function that writes a few instructions of LLVM, with the values it is given.
 
-    def make() -> Any:
-        numba()
-        return importlib.import_module("numba.extending").intrinsic(function)
+    Args:
+        signature: the types, as numba writes them.
+    """
 
-    return cast(Callable[..., int], _Part(None, make))
+    def decorated(write: Callable[..., Any]) -> Callable[..., int]:
+        def make() -> Any:
+            numba()
+            arguments, result = importlib.import_module("numba.core.sigutils").normalize_signature(signature)
 
+            def codegen(context: Any, builder: Any, _: Any, values: list[Any]) -> Any:
+                made = write(builder, *values)
+                return context.get_dummy_value() if made is None else made
 
-def _emit(result: Any, arguments: list[Any], generate: Callable[[Any, list[Any]], Any]) -> Any:
-    """An intrinsic of these numba types; ``generate`` writes its instructions."""
+            # numba counts the arguments of what is wrapped.
+            @wraps(write)
+            def typed(*_: Any) -> Any:
+                return result(*arguments), codegen
 
-    def codegen(context: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-        made = generate(builder, values)
-        return context.get_dummy_value() if result is types.none else made
+            return importlib.import_module("numba.extending").intrinsic(typed)
 
-    return result(*arguments), codegen
+        return cast(Callable[..., int], _Part(None, make))
+
+    return decorated
 
 
 def _pointer(builder: Any, address: Any, kind: Any) -> Any:
@@ -225,158 +243,102 @@ def _read(builder: Any, address: Any, kind: Any) -> Any:
     return builder.load(_pointer(builder, address, kind), align=1)
 
 
-def _loader(kind: Any, signed: bool) -> Callable[[int], int]:
-    """Reads an integer at an address."""
+def _loader(kind: Any, widened: str = "") -> Callable[[int], int]:
+    """Reads a number at an address; ``widened`` says how it becomes one of 64 bits."""
+    wide = _F64 if widened == "fpext" or kind is _F64 else _I64
 
-    def generate(builder: Any, values: list[Any]) -> Any:
-        value = _read(builder, values[0], kind)
-        if kind is _I64:
-            return value
-        return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
+    @instruction(f"{'float64' if wide is _F64 else 'int64'}(int64)")
+    def load(builder: Any, address: Any) -> Any:
+        value = _read(builder, address, kind)
+        return getattr(builder, widened)(value, wide) if widened else value
 
-    @typed
-    def load(typingctx: Any, address: Any) -> Any:
-        return _emit(types.int64, [types.int64], generate)
-
-    return cast(Callable[[int], int], load)
+    return load
 
 
-def _float_loader(kind: Any) -> Callable[[int], float]:
-    """Reads a number at an address, as float64."""
+def _storer(kind: Any, narrowed: str = "") -> Callable[[int, float], int]:
+    """Writes a number at an address; ``narrowed`` says how it comes from one of 64 bits."""
 
-    def generate(builder: Any, values: list[Any]) -> Any:
-        value = _read(builder, values[0], kind)
-        return value if kind is _F64 else builder.fpext(value, _F64)
+    @instruction(f"void(int64, {'float64' if narrowed == 'fptrunc' or kind is _F64 else 'int64'})")
+    def store(builder: Any, address: Any, value: Any) -> None:
+        value = getattr(builder, narrowed)(value, kind) if narrowed else value
+        builder.store(value, _pointer(builder, address, kind), align=1)
 
-    @typed
-    def load(typingctx: Any, address: Any) -> Any:
-        return _emit(types.float64, [types.int64], generate)
-
-    return cast(Callable[[int], float], load)
+    return store
 
 
-def _storer(kind: Any) -> Callable[[int, int], None]:
-    """Writes the low bits of an integer at an address."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        value = values[1] if kind is _I64 else builder.trunc(values[1], kind)
-        builder.store(value, _pointer(builder, values[0], kind), align=1)
-
-    @typed
-    def store(typingctx: Any, address: Any, value: Any) -> Any:
-        return _emit(types.none, [types.int64, types.int64], generate)
-
-    return cast(Callable[[int, int], None], store)
-
-
-def _float_storer(kind: Any) -> Callable[[int, float], None]:
-    """Writes a number at an address, rounded to its type."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        value = values[1] if kind is _F64 else builder.fptrunc(values[1], kind)
-        builder.store(value, _pointer(builder, values[0], kind), align=1)
-
-    @typed
-    def store(typingctx: Any, address: Any, value: Any) -> Any:
-        return _emit(types.none, [types.int64, types.float64], generate)
-
-    return cast(Callable[[int, float], None], store)
-
-
-def _viewer(kind: str, held: Any) -> Callable[[int], Any]:
+def _viewer(name: str, kind: Any) -> Callable[[int], Any]:
     """What stands at an address, to be indexed; numba's name of the type of an element, and LLVM's type."""
 
-    @typed
-    def view(typingctx: Any, address: Any) -> Any:
-        result = types.CPointer(getattr(types, kind))
-        return _emit(result, [types.int64], lambda builder, values: _pointer(builder, values[0], held))
+    @instruction(f"CPointer({name})(int64)")
+    def view(builder: Any, address: Any) -> Any:
+        return _pointer(builder, address, kind)
 
-    return cast(Callable[[int], Any], view)
+    return view
 
 
 uint8s, int64s, uint64s = _viewer("uint8", _I8), _viewer("int64", _I64), _viewer("uint64", _I64)
-u8 = _loader(_I8, signed=False)
-u32 = _loader(_I32, signed=False)
-i32 = _loader(_I32, signed=True)
-i64 = _loader(_I64, signed=True)
-f32 = _float_loader(_F32)
-f64 = _float_loader(_F64)
-set_u8 = _storer(_I8)
-set_u32 = _storer(_I32)
-set_i64 = _storer(_I64)
-set_f32 = _float_storer(_F32)
-set_f64 = _float_storer(_F64)
+u8, u32, i32, i64 = _loader(_I8, "zext"), _loader(_I32, "zext"), _loader(_I32, "sext"), _loader(_I64)
+f32: Callable[[int], float] = _loader(_F32, "fpext")
+f64: Callable[[int], float] = _loader(_F64)
+set_u8, set_u32, set_i64 = _storer(_I8, "trunc"), _storer(_I32, "trunc"), _storer(_I64)
+set_f32, set_f64 = _storer(_F32, "fptrunc"), _storer(_F64)
 
 
-@typed
-def prefetch(typingctx: Any, address: Any) -> Any:
+@instruction("void(int64)")
+def prefetch(builder: Any, address: Any) -> None:
     """Ask for the cache line at an address; any address will do."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        byte = _I8.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        builder.call(function, [builder.inttoptr(values[0], byte), _I32(0), _I32(3), _I32(1)])
-
-    return _emit(types.none, [types.int64], generate)
+    byte = _I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    builder.call(function, [builder.inttoptr(address, byte), _I32(0), _I32(3), _I32(1)])
 
 
-@typed
-def lowest(typingctx: Any, bits: Any) -> Any:
+@instruction("int64(int64)")
+def lowest(builder: Any, bits: Any) -> Any:
     """The number of the lowest bit that is set; 64 if none is."""
+    return builder.cttz(bits, _I1(0))
 
-    return _emit(types.int64, [types.int64], lambda builder, values: builder.cttz(values[0], _I1(0)))
 
-
-@typed
-def ones(typingctx: Any, bits: Any) -> Any:
+@instruction("int64(int64)")
+def ones(builder: Any, bits: Any) -> Any:
     """How many bits are set."""
+    return builder.ctpop(bits)
 
-    return _emit(types.int64, [types.int64], lambda builder, values: builder.ctpop(values[0]))
 
-
-@typed
-def product(typingctx: Any, left: Any, right: Any) -> Any:
+@instruction("int64(int64, int64)")
+def product(builder: Any, left: Any, right: Any) -> Any:
     """The low 64 bits of a product; numba's own has no meaning where it overflows."""
-    return _emit(types.int64, [types.int64] * 2, lambda builder, values: builder.mul(*values))
+    return builder.mul(left, right)
 
 
-@typed
-def total(typingctx: Any, left: Any, right: Any) -> Any:
+@instruction("int64(int64, int64)")
+def total(builder: Any, left: Any, right: Any) -> Any:
     """The low 64 bits of a sum."""
-    return _emit(types.int64, [types.int64] * 2, lambda builder, values: builder.add(*values))
+    return builder.add(left, right)
 
 
-@typed
-def bits_of(typingctx: Any, number: Any) -> Any:
+@instruction("int64(float64)")
+def bits_of(builder: Any, number: Any) -> Any:
     """The bits of a float64."""
-    return _emit(types.int64, [types.float64], lambda builder, values: builder.bitcast(values[0], _I64))
+    return builder.bitcast(number, _I64)
 
 
-@typed
-def float_of(typingctx: Any, bits: Any) -> Any:
+@instruction("float64(int64)")
+def float_of(builder: Any, bits: Any) -> Any:
     """The float64 of these bits."""
-    return _emit(types.float64, [types.int64], lambda builder, values: builder.bitcast(values[0], _F64))
+    return builder.bitcast(bits, _F64)
 
 
-@typed
-def narrow(typingctx: Any, number: Any) -> Any:
+@instruction("float64(float64)")
+def narrow(builder: Any, number: Any) -> Any:
     """A float64 rounded to float32."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        return builder.fpext(builder.fptrunc(values[0], _F32), _F64)
-
-    return _emit(types.float64, [types.float64], generate)
+    return builder.fpext(builder.fptrunc(number, _F32), _F64)
 
 
-@typed
-def narrow_bits(typingctx: Any, number: Any) -> Any:
+@instruction("int64(float64)")
+def narrow_bits(builder: Any, number: Any) -> Any:
     """The bits of a float64 rounded to float32, sign extended."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        return builder.sext(builder.bitcast(builder.fptrunc(values[0], _F32), _I32), _I64)
-
-    return _emit(types.int64, [types.float64], generate)
+    return builder.sext(builder.bitcast(builder.fptrunc(number, _F32), _I32), _I64)
 
 
 def _lanes(builder: Any, address: Any, kind: Any, count: int) -> Any:
@@ -396,15 +358,11 @@ def _mask(builder: Any, truths: Any, count: int) -> Any:
     return builder.zext(builder.bitcast(truths, ir.IntType(count)), _I64)
 
 
-@typed
-def within(typingctx: Any, keys: Any, lows: Any, widths: Any) -> Any:
+@instruction("int64(int64, int64, int64)")
+def within(builder: Any, keys: Any, lows: Any, widths: Any) -> Any:
     """Which of 8 keys lie in their intervals: ``key - low <= width`` in unsigned arithmetic, as 8 bits."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        key, low, width = (_lanes(builder, value, _I32, 8) for value in values)
-        return _mask(builder, builder.icmp_unsigned("<=", builder.sub(key, low), width), 8)
-
-    return _emit(types.int64, [types.int64] * 3, generate)
+    key, low, width = (_lanes(builder, address, _I32, 8) for address in (keys, lows, widths))
+    return _mask(builder, builder.icmp_unsigned("<=", builder.sub(key, low), width), 8)
 
 
 def _inside(excluded: int) -> Callable[[int, int, int], int]:
@@ -413,45 +371,38 @@ def _inside(excluded: int) -> Callable[[int, int, int], int]:
     ``column`` is where the lows stand; widths and columns of excluded keys follow, each ``step`` bytes on.
     """
 
-    def generate(builder: Any, values: list[Any]) -> Any:
-        key = _splat(builder, builder.trunc(values[0], _I32), 16)
-        columns = [values[1]]
+    @instruction("int64(int64, int64, int64)")
+    def test(builder: Any, key: Any, column: Any, step: Any) -> Any:
+        key = _splat(builder, builder.trunc(key, _I32), 16)
+        columns = [column]
         for _ in range(1 + excluded):
-            columns.append(builder.add(columns[-1], values[2]))
+            columns.append(builder.add(columns[-1], step))
         low, width, *others = (_lanes(builder, column, _I32, 16) for column in columns)
         held = builder.icmp_unsigned("<=", builder.sub(key, low), width)
         for other in others:
             held = builder.and_(held, builder.icmp_unsigned("!=", key, other))
         return _mask(builder, held, 16)
 
-    @typed
-    def test(typingctx: Any, key: Any, column: Any, step: Any) -> Any:
-        return _emit(types.int64, [types.int64] * 3, generate)
-
-    return cast(Callable[[int, int, int], int], test)
+    return test
 
 
 inside, inside_but_one, inside_but_two = (_inside(excluded) for excluded in range(3))
 
 
-@typed
-def subsets(typingctx: Any, first: Any, second: Any, third: Any, masks: Any, step: Any) -> Any:
+@instruction("int64(int64, int64, int64, int64, int64)")
+def subsets(builder: Any, first: Any, second: Any, third: Any, masks: Any, step: Any) -> Any:
     """Which of 16 masks have none of the bits of three words, as 16 bits.
 
     ``masks`` is where their first words stand; columns of the others follow, each ``step`` bytes on.
     """
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        column, found = values[3], None
-        for missing in values[:3]:
-            word = _splat(builder, builder.trunc(missing, _I32), 16)
-            left = builder.and_(_lanes(builder, column, _I32, 16), word)
-            found = left if found is None else builder.or_(found, left)
-            column = builder.add(column, values[4])
-        none = ir.Constant(ir.VectorType(_I32, 16), [0] * 16)
-        return _mask(builder, builder.icmp_unsigned("==", found, none), 16)
-
-    return _emit(types.int64, [types.int64] * 5, generate)
+    found = None
+    for missing in (first, second, third):
+        word = _splat(builder, builder.trunc(missing, _I32), 16)
+        left = builder.and_(_lanes(builder, masks, _I32, 16), word)
+        found = left if found is None else builder.or_(found, left)
+        masks = builder.add(masks, step)
+    none = ir.Constant(ir.VectorType(_I32, 16), [0] * 16)
+    return _mask(builder, builder.icmp_unsigned("==", found, none), 16)
 
 
 def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:
@@ -467,14 +418,10 @@ def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: 
     return _mask(builder, builder.fcmp_ordered("<=", total, reach), count)
 
 
-@typed
-def near_plane(typingctx: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
+@instruction("int64(float64, float64, int64, int64, int64)")
+def near_plane(builder: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
     """Which of 16 circles on the plane may hold a point, as 16 bits; columns are float32."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        return _near(builder, values[:2], values[2:], _F32, 16)
-
-    return _emit(types.int64, [types.float64] * 2 + [types.int64] * 3, generate)
+    return _near(builder, [x, y], [xs, ys, reaches], _F32, 16)
 
 
 def _size(builder: Any, numbers: Any) -> Any:
@@ -483,70 +430,56 @@ def _size(builder: Any, numbers: Any) -> Any:
     return builder.call(builder.module.declare_intrinsic("llvm.fabs.v16f32", fnty=kind), [numbers])
 
 
-@typed
-def surely_near(typingctx: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
+@instruction("int64(float64, float64, int64, int64, int64)")
+def surely_near(builder: Any, x: Any, y: Any, xs: Any, ys: Any, reaches: Any) -> Any:
     """Which of 16 circles on the plane hold a point however it was rounded, as 16 bits; columns are float32.
 
     The radius is that of the reach less what was added for rounding, ``b``, and the distance may be as much
     larger. ``(d + 2b)^2`` is at most ``d^2 (1 + t) + 4b^2 (1 + 1/t)``, which takes no root.
     """
 
-    def generate(builder: Any, values: list[Any]) -> Any:
-        def every(number: float) -> Any:
-            return ir.Constant(ir.VectorType(_F32, 16), [number] * 16)
+    def every(number: float) -> Any:
+        return ir.Constant(ir.VectorType(_F32, 16), [number] * 16)
 
-        total = away = None
-        for place, column in zip(values[:2], values[2:4], strict=True):
-            centre = _lanes(builder, column, _F32, 16)
-            step = builder.fsub(centre, _splat(builder, builder.fptrunc(place, _F32), 16))
-            square, size = builder.fmul(step, step), _size(builder, centre)
-            total = square if total is None else builder.fadd(total, square)
-            away = size if away is None else builder.fadd(away, size)
-        slack = builder.fadd(builder.fmul(away, every(2.0**-15)), every(2.0**-52))
-        square = builder.fmul(total, every(1 + 2.0**-9))
-        square = builder.fadd(square, builder.fmul(slack, slack))
-        reach = _lanes(builder, values[4], _F32, 16)
-        held = builder.fcmp_ordered("<", square, reach)
-        finite = builder.fcmp_ordered("<", reach, every(math.inf))
-        return _mask(builder, builder.and_(held, finite), 16)
-
-    return _emit(types.int64, [types.float64] * 2 + [types.int64] * 3, generate)
+    total = away = None
+    for place, column in ((x, xs), (y, ys)):
+        centre = _lanes(builder, column, _F32, 16)
+        step = builder.fsub(centre, _splat(builder, builder.fptrunc(place, _F32), 16))
+        square, size = builder.fmul(step, step), _size(builder, centre)
+        total = square if total is None else builder.fadd(total, square)
+        away = size if away is None else builder.fadd(away, size)
+    slack = builder.fadd(builder.fmul(away, every(2.0**-15)), every(2.0**-52))
+    square = builder.fmul(total, every(1 + 2.0**-9))
+    square = builder.fadd(square, builder.fmul(slack, slack))
+    reach = _lanes(builder, reaches, _F32, 16)
+    held = builder.fcmp_ordered("<", square, reach)
+    finite = builder.fcmp_ordered("<", reach, every(math.inf))
+    return _mask(builder, builder.and_(held, finite), 16)
 
 
-@typed
-def near_globe(typingctx: Any, x: Any, y: Any, z: Any, xs: Any, ys: Any, zs: Any, reaches: Any) -> Any:
+@instruction("int64(float64, float64, float64, int64, int64, int64, int64)")
+def near_globe(builder: Any, x: Any, y: Any, z: Any, xs: Any, ys: Any, zs: Any, reaches: Any) -> Any:
     """Which of 8 circles on the globe hold a point, as 8 bits; columns are float64."""
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        return _near(builder, values[:3], values[3:], _F64, 8)
-
-    return _emit(types.int64, [types.float64] * 3 + [types.int64] * 4, generate)
+    return _near(builder, [x, y, z], [xs, ys, zs, reaches], _F64, 8)
 
 
-@typed
-def meet(typingctx: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
+@instruction("int64(int64, int64, int64, int64)")
+def meet(builder: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
     """Ands ``count`` lines of 1024 bits, and the one at ``base``, to ``out``: 1 if a bit is left, else 0.
 
     ``offsets`` is where their distances from ``base`` stand, uint32. Where none is left, ``out`` stays.
     """
-
-    def generate(builder: Any, values: list[Any]) -> Any:
-        base, offsets, count, out = values
-        line = ir.VectorType(_I64, 16)
-        held = cgutils.alloca_once_value(builder, _read(builder, base, line))
-        with cgutils.for_range(builder, count) as loop:
-            place = builder.add(offsets, builder.shl(loop.index, _I64(2)))
-            offset = builder.zext(_read(builder, place, _I32), _I64)
-            other = _read(builder, builder.add(base, offset), line)
-            builder.store(builder.and_(builder.load(held), other), held)
-        left = builder.load(held)
-        kind = ir.FunctionType(_I64, [line])
-        merged = builder.call(
-            builder.module.declare_intrinsic("llvm.vector.reduce.or.v16i64", fnty=kind), [left]
-        )
-        some = builder.icmp_unsigned("!=", merged, _I64(0))
-        with builder.if_then(some):
-            builder.store(left, _pointer(builder, out, line), align=1)
-        return builder.zext(some, _I64)
-
-    return _emit(types.int64, [types.int64] * 4, generate)
+    line = ir.VectorType(_I64, 16)
+    held = cgutils.alloca_once_value(builder, _read(builder, base, line))
+    with cgutils.for_range(builder, count) as loop:
+        place = builder.add(offsets, builder.shl(loop.index, _I64(2)))
+        offset = builder.zext(_read(builder, place, _I32), _I64)
+        other = _read(builder, builder.add(base, offset), line)
+        builder.store(builder.and_(builder.load(held), other), held)
+    left = builder.load(held)
+    kind = ir.FunctionType(_I64, [line])
+    merged = builder.call(builder.module.declare_intrinsic("llvm.vector.reduce.or.v16i64", fnty=kind), [left])
+    some = builder.icmp_unsigned("!=", merged, _I64(0))
+    with builder.if_then(some):
+        builder.store(left, _pointer(builder, out, line), align=1)
+    return builder.zext(some, _I64)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, compiled, types
+from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -119,8 +118,8 @@ def _fit(keys: Int64s, pool: Int32s, state: Int64s, key: int, count: int) -> Non
     keys[key, ROOM] = wanted
 
 
-@array_kernel(lambda: types.void(types.int32[::1], read(types.int64, 2), types.int64))
-def fill(table: Int32s, keys: Int64s, used: int) -> None:
+@array_kernel
+def fill(table: Write[np.int32], keys: ReadRows[np.int64], used: int) -> None:
     """Puts the first ``used`` keys into an empty table."""
     mask = len(table) - 1
     for key in range(used):
@@ -130,8 +129,8 @@ def fill(table: Int32s, keys: Int64s, used: int) -> None:
         table[at] = key + 1
 
 
-@array_kernel(lambda: types.int64(read(types.int32), read(types.int64, 2), read(types.int64, 2), types.int64))
-def find(table: Int32s, keys: Int64s, words: Int64s, hashed: int) -> int:
+@array_kernel
+def find(table: Read[np.int32], keys: ReadRows[np.int64], words: ReadRows[np.int64], hashed: int) -> int:
     """Which key has the first row of ``words``; ``NONE`` if none has."""
     at = _place(table, keys, words, 0, hashed)
     found: int = table[at] - 1
@@ -164,47 +163,26 @@ def _warmed(table: Int32s, keys: Int64s, pool: Int32s, hashes: Int64s, first: in
     return warm
 
 
-@array_kernel(
-    lambda: types.int64(
-        types.int32[::1],
-        types.int64[:, ::1],
-        types.int32[::1],
-        types.int64[::1],
-        read(types.int64),
-        read(types.int64),
-        types.int64,
-        read(types.int64, 2),
-        read(types.int64),
-        read(types.int64),
-        read(types.int32),
-        types.int64,
-        types.int32[::1],
-        types.int64[::1],
-        types.int64[:, ::1],
-        types.int32[::1],
-        types.int32[::1],
-        types.int32[::1],
-    )
-)
+@array_kernel
 def step(
-    table: Int32s,
-    keys: Int64s,
-    pool: Int32s,
-    state: Int64s,
-    ended: Int64s,
-    queue: Int64s,
+    table: Write[np.int32],
+    keys: WriteRows[np.int64],
+    pool: Write[np.int32],
+    state: Write[np.int64],
+    ended: Read[np.int64],
+    queue: Read[np.int64],
     first: int,
-    words: Int64s,
-    hashes: Int64s,
-    offsets: Int64s,
-    ids: Int32s,
+    words: ReadRows[np.int64],
+    hashes: Read[np.int64],
+    offsets: Read[np.int64],
+    ids: Read[np.int32],
     limit: int,
-    now: Int32s,
-    places: Int64s,
-    ends: Int64s,
-    enter: Int32s,
-    inside: Int32s,
-    leave: Int32s,
+    now: Write[np.int32],
+    places: Write[np.int64],
+    ends: WriteRows[np.int64],
+    enter: Write[np.int32],
+    inside: Write[np.int32],
+    leave: Write[np.int32],
 ) -> int:
     """Goes through events in order: which ids each enters, stays inside and leaves, ascending.
 
@@ -281,10 +259,10 @@ def step(
     return len(hashes)
 
 
-@array_kernel(
-    lambda: types.void(read(types.uint8), read(types.int64), read(types.int32), types.uint8[:, ::1])
-)
-def pad(chars: NDArray[np.uint8], start: Int64s, length: Int32s, rows: NDArray[np.uint8]) -> None:
+@array_kernel
+def pad(
+    chars: Read[np.uint8], start: Read[np.int64], length: Read[np.int32], rows: WriteRows[np.uint8]
+) -> None:
     """Copies each piece of ``chars`` to its row, from the ninth byte on."""
     for i in range(len(start)):
         for j in range(length[i]):

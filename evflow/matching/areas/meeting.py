@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evflow.matching.areas import flat, sphere
 from evflow.matching.areas.flat import holds_point
 from evflow.matching.globe import place_vector
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, compiled, types
+from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled
 
 _POINT, _CIRCLE, _BOX, _POLYGON = 1, 2, 3, 4
 _LEAST = 1e-250
@@ -229,25 +227,14 @@ def meet(globe: int, one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     return _on_plane(other, j, one, i, work)
 
 
-def _columns() -> tuple[Any, ...]:
-    """The types of the columns of areas."""
-    whole, real = read(types.int64), read(types.float64, 2)
-    return read(types.uint8), real, whole, whole, whole, real
-
-
-@array_kernel(
-    lambda: types.void(
-        types.int64, *_columns(), *_columns(), read(types.int64), read(types.int64),
-        types.float64[::1], types.uint8[::1],
-    )
-)  # fmt: skip
+@array_kernel
 def pairs_meet(
     globe: int,
-    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
-    rings: NDArray[np.int64], corners: NDArray[np.float64],
-    kind2: NDArray[np.uint8], numbers2: NDArray[np.float64], first2: NDArray[np.int64],
-    last2: NDArray[np.int64], rings2: NDArray[np.int64], corners2: NDArray[np.float64],
-    left: NDArray[np.int64], right: NDArray[np.int64], work: NDArray[np.float64], out: NDArray[np.uint8],
+    kind: Read[np.uint8], numbers: ReadRows[np.float64], first: Read[np.int64], last: Read[np.int64],
+    rings: Read[np.int64], corners: ReadRows[np.float64],
+    kind2: Read[np.uint8], numbers2: ReadRows[np.float64], first2: Read[np.int64],
+    last2: Read[np.int64], rings2: Read[np.int64], corners2: ReadRows[np.float64],
+    left: Read[np.int64], right: Read[np.int64], work: Write[np.float64], out: Write[np.uint8],
 ) -> None:  # fmt: skip
     """Writes 1 for each pair of areas that overlap, else 0.
 
@@ -266,17 +253,12 @@ def pairs_meet(
         out[pair] = 1 if meet(globe, one, left[pair], other, right[pair], work) else 0
 
 
-@array_kernel(
-    lambda: types.void(
-        types.int64, read(types.float64, 2), *_columns(), read(types.int64), read(types.int32),
-        types.float64[::1], types.uint8[::1],
-    )
-)  # fmt: skip
+@array_kernel
 def found_hold(
-    globe: int, places: NDArray[np.float64],
-    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
-    rings: NDArray[np.int64], corners: NDArray[np.float64],
-    offsets: NDArray[np.int64], found: NDArray[np.int32], work: NDArray[np.float64], out: NDArray[np.uint8],
+    globe: int, places: ReadRows[np.float64],
+    kind: Read[np.uint8], numbers: ReadRows[np.float64], first: Read[np.int64], last: Read[np.int64],
+    rings: Read[np.int64], corners: ReadRows[np.float64],
+    offsets: Read[np.int64], found: Read[np.int32], work: Write[np.float64], out: Write[np.uint8],
 ) -> None:  # fmt: skip
     """Writes 1 for each box or polygon that was found for a place and holds it, or what is none; else 0.
 
@@ -296,18 +278,13 @@ def found_hold(
             out[at] = 1 if _holds(globe, places, place, areas, found[at], work) else 0
 
 
-@array_kernel(
-    lambda: types.int64(
-        types.int64, read(types.float64, 2), *_columns(), read(types.int32), types.float64[::1],
-        read(types.int32), read(types.uint8), types.int32[::1],
-    )
-)  # fmt: skip
+@array_kernel
 def owners_around(
-    globe: int, place: NDArray[np.float64],
-    kind: NDArray[np.uint8], numbers: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64],
-    rings: NDArray[np.int64], corners: NDArray[np.float64],
-    found: NDArray[np.int32], work: NDArray[np.float64],
-    owner: NDArray[np.int32], several: NDArray[np.uint8], out: NDArray[np.int32],
+    globe: int, place: ReadRows[np.float64],
+    kind: Read[np.uint8], numbers: ReadRows[np.float64], first: Read[np.int64], last: Read[np.int64],
+    rings: Read[np.int64], corners: ReadRows[np.float64],
+    found: Read[np.int32], work: Write[np.float64],
+    owner: Read[np.int32], several: Read[np.uint8], out: Write[np.int32],
 ) -> int:  # fmt: skip
     """Writes whose the areas are that were found for one place and hold it, each as often as it has some.
 
@@ -331,15 +308,10 @@ def owners_around(
     return count - len(found) - 1 if twice and count > 1 else count
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.int64), read(types.int32), read(types.uint8), read(types.float64),
-        types.int64, types.int64, types.float64[:, ::1],
-    )
-)  # fmt: skip
+@array_kernel
 def located(
-    start: NDArray[np.int64], name: NDArray[np.int32], kind: NDArray[np.uint8], number: NDArray[np.float64],
-    first: int, second: int, places: NDArray[np.float64],
+    start: Read[np.int64], name: Read[np.int32], kind: Read[np.uint8], number: Read[np.float64],
+    first: int, second: int, places: WriteRows[np.float64],
 ) -> None:  # fmt: skip
     """Writes the numbers that events have for two attributes to the first columns of ``places``.
 

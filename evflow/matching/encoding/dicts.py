@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import address_of
 from evflow.matching.encoding.events import Utf8
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.globe import place_vector
-from evflow.matching.index.memory import address_of
 from evflow.matching.kernels import hash_of, probe
 from evflow.matching.model import LIMIT
 from evflow.matching.native import (

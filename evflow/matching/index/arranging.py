@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import address_of
 from evflow.matching.index import layout as at
 from evflow.matching.index.axes import Axes, choose_axes
 from evflow.matching.index.cost import BETTER, ENTER, FEWEST, Counts, pool_instead
-from evflow.matching.index.memory import Buffer, address_of
+from evflow.matching.index.memory import Buffer
 from evflow.matching.index.pool import drain_pool, fill_pool, renew_pool, sample_intervals
 
 _SAMPLE = 1 << 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.events.gather import address_of
 from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
 from evflow.matching.index.directory import rebuild
-from evflow.matching.index.memory import Buffer, address_of
+from evflow.matching.index.memory import Buffer
 from evflow.matching.index.moving import UNSETTLED, move, move_one
 from evflow.matching.index.purge import compact, purge
 from evflow.matching.index.records import DRAFT_SIZE, LONGEST
@@ -149,19 +151,7 @@ class Index:
             )
         self._read_texts()
         self._reach(int(filters.subscription.max()), int(filters.name.max(initial=0)))
-        columns = [
-            np.ascontiguousarray(column)
-            for column in (
-                filters.subscription,
-                filters.start,
-                filters.name,
-                filters.op,
-                filters.number,
-                filters.text,
-                filters.centre,
-                filters.reach,
-            )
-        ]
+        columns = [np.ascontiguousarray(getattr(filters, field.name)) for field in fields(Filters)]
         addresses = [address_of(column) for column in columns]
         done = 0
         while done < count:

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import address_of
 from evflow.matching.mapped import mapped
 
 PADDING = 4096
 """Bytes behind the end that vector instructions may read."""
-
-
-def address_of(array: NDArray[Any]) -> int:
-    """Where the data of an array stands."""
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _pages(size: int) -> mmap.mmap:

@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow.events.gather import address_of
 from evflow.matching.engine import Matches
 from evflow.matching.index import layout as at
 from evflow.matching.index.cost import Counts
-from evflow.matching.index.memory import Buffer, address_of
+from evflow.matching.index.memory import Buffer
 from evflow.matching.index.report import match
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, set_i64, types
 from evflow.matching.rows import EventRows
 
 _START = 1 << 16
 _KNOWN = 256
 _MANY = 1 << 18
 _NO_IDS = np.empty(0, np.int32)
-
-
-@array_kernel(
-    lambda: types.int64(
-        types.int64,
-        read(types.int64),
-        read(types.int32),
-        read(types.uint8),
-        read(types.float64),
-        read(types.int32),
-        read(types.uint8),
-        read(types.int64),
-        read(types.int32),
-        read(types.float64, 2),
-    )
-)
-def _locate(
-    found: int,
-    start: Any,
-    name: Any,
-    kind: Any,
-    number: Any,
-    text: Any,
-    chars: Any,
-    char_start: Any,
-    char_length: Any,
-    place: Any,
-) -> int:
-    """Writes the addresses of columns; compiled code learns them sooner than Python does."""
-    set_i64(found, start.ctypes.data)
-    set_i64(found + 8, name.ctypes.data)
-    set_i64(found + 16, kind.ctypes.data)
-    set_i64(found + 24, number.ctypes.data)
-    set_i64(found + 32, text.ctypes.data)
-    set_i64(found + 40, chars.ctypes.data)
-    set_i64(found + 48, char_start.ctypes.data)
-    set_i64(found + 56, char_length.ctypes.data)
-    set_i64(found + 64, place.ctypes.data)
-    return 0
+_COLUMNS = [field.name for field in fields(EventRows)]
 
 
 def columns_of(events: EventRows) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
     """The addresses of the nine columns, good as long as the columns that are given with them are held."""
-    found = np.empty(9, np.int64)
-    texts = (events.chars, events.char_start, events.char_length)
-    given = (events.start, events.name, events.kind, events.number, events.text, *texts, events.place)
-    columns = tuple(np.ascontiguousarray(column) for column in given)
-    _locate(address_of(found), *columns)
-    return found, columns
+    columns = tuple(np.ascontiguousarray(getattr(events, name)) for name in _COLUMNS)
+    return np.array([address_of(column) for column in columns]), columns
 
 
 class Scratch:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, types
+from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel
 from evflow.tiles.kernels.fields import (
     GONE_COUNT,
     ID,
@@ -17,36 +15,22 @@ from evflow.tiles.kernels.fields import (
     TILE,
     USED,
     WORD,
-    Floats,
-    Words,
 )
 from evflow.tiles.kernels.tables import copy, find, newness
 from evflow.tiles.kernels.zones import fill, in_zone, span_of
 
 
-@array_kernel(
-    lambda: types.int64(
-        read(types.int64, 2),
-        types.int64,
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        read(types.float64),
-        read(types.int32),
-        types.int64[::1],
-        types.int64[:, ::1],
-        types.int64[::1],
-    )
-)
+@array_kernel
 def advance(
-    rows: Words,
+    rows: ReadRows[np.int64],
     start: int,
-    table: Words,
-    held: Words,
-    borders: Floats,
-    guess: NDArray[np.int32],
-    count: Words,
-    out: Words,
-    scratch: Words,
+    table: WriteRows[np.int64],
+    held: WriteRows[np.int64],
+    borders: Read[np.float64],
+    guess: Read[np.int32],
+    count: Write[np.int64],
+    out: WriteRows[np.int64],
+    scratch: Write[np.int64],
 ) -> int:
     """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, compiled, types
+from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled
 from evflow.tiles.kernels.fields import ID, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
 
 
@@ -31,16 +29,16 @@ def find(table: Words, key: int) -> int:
     return at
 
 
-@array_kernel(lambda: types.void(read(types.int64), types.int64, types.int64[:, ::1]))
-def enter(keys: Words, first: int, table: Words) -> None:
+@array_kernel
+def enter(keys: Read[np.int64], first: int, table: WriteRows[np.int64]) -> None:
     """Enters keys in a table, with numbers from ``first`` on."""
     for i in range(len(keys)):
         at = find(table, keys[i])
         table[at, 0], table[at, 1] = keys[i], first + i
 
 
-@array_kernel(lambda: types.void(read(types.int64), read(types.int32), types.int32[::1]))
-def owners(keys: Words, slots: NDArray[np.int32], groups: NDArray[np.int32]) -> None:
+@array_kernel
+def owners(keys: Read[np.int64], slots: Read[np.int32], groups: Write[np.int32]) -> None:
     """The group of each key: that of the slot which the low bits of its hash name."""
     mask = U(len(slots) - 1)
     for i in range(len(keys)):
@@ -61,12 +59,14 @@ def _holds(table: Words, key: Words, width: int, hashed: Any) -> tuple[bool, int
     return False, at
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.int64, 2), types.int64, types.int64[:, ::1], read(types.int64, 2), types.uint8[::1]
-    )
-)
-def fresh(rows: Words, width: int, present: Words, past: Words, new: NDArray[np.uint8]) -> None:
+@array_kernel
+def fresh(
+    rows: ReadRows[np.int64],
+    width: int,
+    present: WriteRows[np.int64],
+    past: ReadRows[np.int64],
+    new: Write[np.uint8],
+) -> None:
     """Marks matches whose first words are in neither of two sets, and enters them in the present one."""
     for i in range(len(rows)):
         h = mixed(rows[i, 0])
@@ -89,10 +89,10 @@ def newness(row: Words, held: Words) -> int:
     return 0 if home == other else (1 if home > other else -1)
 
 
-@array_kernel(
-    lambda: types.void(read(types.int64, 2), types.int64[:, ::1], types.int64[:, ::1], types.uint8[::1])
-)
-def news(rows: Words, table: Words, held: Words, marks: NDArray[np.uint8]) -> None:
+@array_kernel
+def news(
+    rows: ReadRows[np.int64], table: WriteRows[np.int64], held: WriteRows[np.int64], marks: Write[np.uint8]
+) -> None:
     """Marks moves that are newer than what is held of their entities."""
     for i in range(len(rows)):
         slot = table[find(table, rows[i, ID] << 1 | rows[i, WORD] >> 8 & 1), 1]
@@ -106,10 +106,10 @@ def copy(source: Words, target: Words) -> None:
         target[k] = source[k]
 
 
-@array_kernel(
-    lambda: types.void(read(types.int64, 2), types.int64[:, ::1], types.int64[:, ::1], types.int64[::1])
-)
-def keep(rows: Words, table: Words, held: Words, count: Words) -> None:
+@array_kernel
+def keep(
+    rows: ReadRows[np.int64], table: WriteRows[np.int64], held: WriteRows[np.int64], count: Write[np.int64]
+) -> None:
     """Keeps the newest move of each entity."""
     for i in range(len(rows)):
         row = rows[i]

@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.globe import place_vector, sine_cosine
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, bits_of, compiled, float_of, types
+from evflow.matching.native import (
+    Read,
+    ReadRows,
+    Write,
+    WriteBlocks,
+    WriteRows,
+    array_kernel,
+    bits_of,
+    compiled,
+    float_of,
+)
 from evflow.matching.space import EARTH_RADIUS
 from evflow.tiles.kernels.fields import (
     BLOCK,
@@ -228,45 +237,25 @@ def _found(tile: Words, number: int, borders: Floats) -> None:
     tile[NUMBER] = number
 
 
-@array_kernel(
-    lambda: types.int64(
-        read(types.int64, 2),
-        types.int64,
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        types.float32[:, :, ::1],
-        types.int32[:, ::1],
-        types.int64[::1],
-        read(types.float64),
-        read(types.int32),
-        read(types.int64, 2),
-        read(types.int64),
-        read(types.int64),
-        types.int64[::1],
-        types.int64[:, ::1],
-        types.int64[::1],
-    )
-)
+@array_kernel
 def match(
-    rows: Words,
+    rows: ReadRows[np.int64],
     start: int,
-    table: Words,
-    held: Words,
-    numbers: Words,
-    tiles: Words,
-    places: NDArray[np.float32],
-    slots: NDArray[np.int32],
-    nexts: Words,
-    borders: Floats,
-    guess: NDArray[np.int32],
-    contents: Words,
-    ends: Words,
-    attributes: Words,
-    count: Words,
-    out: Words,
-    rehomed: Words,
+    table: WriteRows[np.int64],
+    held: WriteRows[np.int64],
+    numbers: WriteRows[np.int64],
+    tiles: WriteRows[np.int64],
+    places: WriteBlocks[np.float32],
+    slots: WriteRows[np.int32],
+    nexts: Write[np.int64],
+    borders: Read[np.float64],
+    guess: Read[np.int32],
+    contents: ReadRows[np.int64],
+    ends: Read[np.int64],
+    attributes: Read[np.int64],
+    count: Write[np.int64],
+    out: WriteRows[np.int64],
+    rehomed: Write[np.int64],
 ) -> int:
     """A Tile Manager takes moves of its tiles, and writes the matches that they make.
 
@@ -364,27 +353,16 @@ def match(
     return len(rows)
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.uint8),
-        read(types.uint8),
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        types.float32[:, :, ::1],
-        types.int32[:, ::1],
-        types.int64[::1],
-        types.int64[::1],
-    )
-)
+@array_kernel
 def forget(
-    which: NDArray[np.uint8],
-    whole: NDArray[np.uint8],
-    held: Words,
-    tiles: Words,
-    places: NDArray[np.float32],
-    slots: NDArray[np.int32],
-    nexts: Words,
-    count: Words,
+    which: Read[np.uint8],
+    whole: Read[np.uint8],
+    held: WriteRows[np.int64],
+    tiles: WriteRows[np.int64],
+    places: WriteBlocks[np.float32],
+    slots: WriteRows[np.int32],
+    nexts: Write[np.int64],
+    count: Write[np.int64],
 ) -> None:
     """Takes some of the entities that are held out of all tiles, and all of them out of some tiles."""
     for number in range(count[LISTS]):

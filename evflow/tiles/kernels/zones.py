@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.globe import sine_cosine
-from evflow.matching.kernels import read
-from evflow.matching.native import array_kernel, compiled, float_of, types
+from evflow.matching.native import Read, ReadRows, Write, array_kernel, compiled, float_of
 from evflow.matching.space import EARTH_RADIUS
 from evflow.tiles.kernels.fields import WORD, Floats, I, Words
 
@@ -189,22 +188,24 @@ def fill(row: Words, borders: Floats, guess: NDArray[np.int32], out: Words, at: 
     return at
 
 
-@array_kernel(
-    lambda: types.void(read(types.int64, 2), read(types.float64), read(types.int32), types.int64[::1])
-)
-def spans(rows: Words, borders: Floats, guess: NDArray[np.int32], sizes: Words) -> None:
+@array_kernel
+def spans(
+    rows: ReadRows[np.int64], borders: Read[np.float64], guess: Read[np.int32], sizes: Write[np.int64]
+) -> None:
     """How many tiles each zone may touch at most."""
     for i in range(len(rows)):
         top, bottom, west, east = span_of(rows[i], borders, guess)
         sizes[i] = (bottom - top + 1) * (east - west + 1)
 
 
-@array_kernel(
-    lambda: types.void(
-        read(types.int64, 2), read(types.float64), read(types.int32), types.int64[::1], types.int64[::1]
-    )
-)
-def tiles_of(rows: Words, borders: Floats, guess: NDArray[np.int32], ends: Words, tiles: Words) -> None:
+@array_kernel
+def tiles_of(
+    rows: ReadRows[np.int64],
+    borders: Read[np.float64],
+    guess: Read[np.int32],
+    ends: Write[np.int64],
+    tiles: Write[np.int64],
+) -> None:
     """Writes the tiles of each zone, one zone after the other, and where those of each end."""
     at = 0
     for i in range(len(rows)):
