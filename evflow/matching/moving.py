@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from struct import Struct
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
-from evflow.matching.encoding.values import number_of
 from evflow.matching.globe import unit_vector
 from evflow.matching.ids import ALL, LARGEST, Ids
 from evflow.matching.space import Space
@@ -29,7 +27,7 @@ COLUMNS = np.dtype([("id", "i4"), ("which", "i4"), ("x", "f8"), ("y", "f8"), ("r
 
 
 class OneMove:
-    """Makes single moves, in arrays that are made once: numpy takes longer over arrays of one.
+    """Makes single moves.
 
     Args:
         ids: the ids in use.
@@ -44,12 +42,6 @@ class OneMove:
         # Some engines move one area sooner than ``move`` could.
         self._quick: Any = getattr(engine, "move_one", None)
         self._globe = space.dimensions == 3
-        self._arrays = np.zeros(1, np.int32), np.zeros(1, np.int32)
-        self._centre: Any = np.zeros((1, space.dimensions))
-        self._reach: Any = np.zeros(1)
-        self._id, self._which = (array.data for array in self._arrays)
-        self._place = self._centre.data.cast("B").cast("d")
-        self._square = self._reach.data
 
     def move(self, id: int | str, x: float, y: float, radius: float | None, which: int | None) -> int:
         """Makes one move.
@@ -60,58 +52,31 @@ class OneMove:
         Raises:
             SubscriptionError: there is no such subscription or filter, it has no area, or a number is wrong.
         """
-        # All else that may be wrong the engine's own way refuses.
-        if (
-            isinstance(x, float)
-            and isinstance(y, float)
-            and type(id) is int
-            and id <= LARGEST
-            and self._quick
-        ):
-            number = EVERY if which is None else self._number(which)
-            reach = KEPT if radius is None else self._reach_of(radius)
-            if self._globe:
-                moved = self._quick(id, number, *unit_vector(x, y), reach)
-            else:
-                moved = self._quick(id, number, x, y, 0.0, reach)
-            if moved:
-                return id
         number = self._ids.texts.number(id) if isinstance(id, str) else id
-        self._engine.move(*self._checked(number, x, y, radius, which))
+        reach = KEPT
+        if radius is not None or type(x) is not float or type(y) is not float:
+            try:
+                x, y, reach = x + 0.0, y + 0.0, KEPT if radius is None else self._space.reach(radius + 0.0)
+            except (TypeError, OverflowError) as error:
+                raise SubscriptionError(f"move of subscription {id}: expected numbers: {error}") from None
+        # What it refuses is looked at more closely.
+        if self._quick and type(number) is int and number <= LARGEST:
+            filter = EVERY if which is None else _number(which)
+            if self._globe:
+                moved = self._quick(number, filter, *unit_vector(x, y), reach)
+            else:
+                moved = self._quick(number, filter, x, y, 0.0, reach)
+            if moved:
+                return number
+        _check_area(self._ids, number, which)
+        filters = None if which is None else [which]
+        self._engine.move(*checked_moves(self._ids, self._space, [number], x, y, radius, filters))
         return number
 
-    def _number(self, which: Any) -> int:
-        """The number of a filter, one that none has if it is wrong."""
-        return which if type(which) is int and 0 <= which < LARGEST else LARGEST
 
-    def _reach_of(self, radius: Any) -> float:
-        """The square of a radius, NaN if it is none."""
-        if not isinstance(radius, float):
-            return math.nan
-        self._space.put_reach(self._square, radius)
-        reach: float = self._square[0]
-        return reach
-
-    def _checked(self, id: int, x: float, y: float, radius: float | None, which: int | None) -> Moves:
-        """One move; its arrays are good until the next."""
-        if which is not None or not self._ids.moves(id):
-            _check_area(self._ids, id, which)
-        self._id[0], self._which[0] = id, -1 if which is None else which
-        # To compare a float32 of numpy with a larger number gives a warning.
-        x, y = (value.item() if isinstance(value, np.generic) else value for value in (x, y))
-        try:
-            self._space.put(self._place, x, y)
-            if radius is not None:
-                self._space.put_reach(self._square, radius)
-        except (TypeError, OverflowError) as error:
-            raise SubscriptionError(f"move of subscription {id}: expected numbers: {error}") from None
-        if self._place[0] != self._place[0]:
-            self._space.areas(np.array([number_of(x)]), np.array([number_of(y)]))
-        if radius is None:
-            return *self._arrays, self._centre, None
-        if self._square[0] != self._square[0]:
-            self._space.checked_reaches(np.array([number_of(radius)]))
-        return *self._arrays, self._centre, self._reach
+def _number(which: Any) -> int:
+    """The number of a filter, one that none has if it is wrong."""
+    return which if type(which) is int and 0 <= which < LARGEST else LARGEST
 
 
 def checked_moves(

@@ -8,7 +8,6 @@ holds its own centre even if its radius is zero.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +48,8 @@ class Space:
         """N places of events, (N, dimensions); NaN where it is missing, out of bounds or beyond a pole."""
         raise NotImplementedError
 
-    def put(self, place: Any, first: float, second: float) -> None:
-        """Writes the place of one event to a writeable sequence; what ``places`` would give."""
-        raise NotImplementedError
-
-    def put_reach(self, reach: Any, radius: float) -> None:
-        """Writes the square of one radius to a writeable sequence; NaN if it is not a radius."""
+    def reach(self, radius: float) -> float:
+        """The square of one radius (of its chord on the globe); NaN if it is not a radius."""
         raise NotImplementedError
 
     def reaches(self, radius: Floats) -> Floats:
@@ -114,14 +109,8 @@ class Plane(Space):
             place[~there] = np.nan
         return place
 
-    def put(self, place: Any, first: float, second: float) -> None:
-        if -LIMIT <= first <= LIMIT and -LIMIT <= second <= LIMIT:
-            place[0], place[1] = first, second
-        else:
-            place[0] = place[1] = math.nan
-
-    def put_reach(self, reach: Any, radius: float) -> None:
-        reach[0] = radius * radius if 0 <= radius <= LIMIT else math.nan
+    def reach(self, radius: float) -> float:
+        return radius * radius if 0 <= radius <= LIMIT else math.nan
 
     def reaches(self, radius: Floats) -> Floats:
         with np.errstate(under="ignore"):
@@ -150,16 +139,14 @@ class Globe(Space):
         globe.unit_vectors(np.ascontiguousarray(latitude), np.ascontiguousarray(longitude), place)
         return place
 
-    def put(self, place: Any, first: float, second: float) -> None:
-        place[0], place[1], place[2] = globe.unit_vector(first, second)
-
-    def put_reach(self, reach: Any, radius: float) -> None:
+    def reach(self, radius: float) -> float:
         if not 0 <= radius < math.inf:
-            reach[0] = math.nan
-            return
+            return math.nan
         degrees = radius * METRE
-        half = globe.unit_vector(degrees, 0.0)[2] if degrees < 90.0 else 0.0
-        reach[0] = (2.0 * half) * (2.0 * half) if degrees < 90.0 else WHOLE
+        if degrees >= 90.0:
+            return WHOLE
+        half = globe.unit_vector(degrees, 0.0)[2]
+        return (2.0 * half) * (2.0 * half)
 
     def reaches(self, radius: Floats) -> Floats:
         degrees = np.minimum(radius * METRE, 90.0)

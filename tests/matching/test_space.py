@@ -63,8 +63,7 @@ def test_a_place_has_the_same_bits_alone_in_a_column_and_interpreted(
     first: float, second: float, n: int, at: int
 ) -> None:
     for space in (Plane(), Globe()):
-        one = np.zeros(space.dimensions)
-        space.put(memoryview(one), first, second)
+        (one,) = space.places(column(first), column(second))
         x, y = np.linspace(-80, 80, n), np.linspace(-300, 300, n)
         x[at % n], y[at % n] = first, second
         assert space.places(x, y)[at % n].tobytes() == one.tobytes() or np.isnan(one).any()
@@ -104,9 +103,7 @@ def test_what_is_no_place_is_nowhere() -> None:
 def test_a_reach_is_the_square_of_the_chord(radius: float) -> None:
     (reach,) = Globe().reaches(column(radius))
     for space in (Globe(), Plane()):
-        one = np.zeros(1)
-        space.put_reach(memoryview(one), radius)
-        assert one.tolist() == space.reaches(column(radius)).tolist()
+        assert [space.reach(radius)] == space.reaches(column(radius)).tolist()
     if radius >= math.pi * EARTH_RADIUS:
         assert reach > 4
     else:

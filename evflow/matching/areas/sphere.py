@@ -17,7 +17,7 @@ _NEAR = 1e-16
 
 @compiled
 def reach_of(radius: float) -> float:
-    """The square of the chord of a radius in metres, as ``Globe.put_reach`` has it."""
+    """The square of the chord of a radius in metres, as ``Globe.reach`` has it."""
     degrees = radius * METRE
     if degrees >= 90.0:
         return WHOLE
