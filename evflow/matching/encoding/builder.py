@@ -154,30 +154,9 @@ class RowBuilder:
 
     def _bytes(self) -> NDArray[np.uint8]:
         if len(self._chars) == 1:
-            return _writeable(self._chars[0])
+            return self._chars[0]
         return np.concatenate([np.empty(0, np.uint8), *self._chars])
 
 
 def _kinds(kind: int, present: Present) -> int | NDArray[np.uint8]:
     return kind if present is None else np.where(present, np.uint8(kind), np.uint8(MISSING))
-
-
-class _Memory:
-    """Bytes of another array, which it keeps alive."""
-
-    def __init__(self, chars: NDArray[np.uint8]) -> None:
-        self.held = chars
-        address = chars.__array_interface__["data"][0]
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": chars.shape,
-            "typestr": "|u1",
-            "data": (address, False),
-        }
-
-
-def _writeable(chars: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The same bytes. Nobody writes to them, but compiled code would have to be compiled twice otherwise."""
-    if chars.flags.writeable:
-        return chars
-    return np.asarray(_Memory(chars)) if len(chars) else chars.copy()

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from evflow.errors import SchemaError
+from evflow.matching.encoding.builder import RowBuilder, Workspace
 from evflow.matching.encoding.values import (
     KINDS,
     Vocabulary,
@@ -105,36 +106,19 @@ def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
     Raises:
         SchemaError: one is not an event; names it.
     """
-    numbers, (first, second) = known.names.numbers, known.location
-    bounds, names, kinds, values = [0], list[int](), list[int](), list[float]()
-    texts, pieces, places = list[int](), list[bytes](), list[tuple[float, float]]()
+    found: list[Usual] = []
     for number, event in enumerate(events):
         try:
-            attributes = usual(event, known)
+            found.append(usual(event, known))
         except SchemaError as error:
             raise SchemaError(f"event {number}: {error}") from None
-        for name, value in attributes.items():
-            if value is None or name not in numbers:
-                continue
-            kind = OTHER
-            if isinstance(value, float):
-                kind = NUMBER
-            elif isinstance(value, str | Utf8):
-                kind = TEXT
-                texts.append(len(names))
-                pieces.append(utf8(value) if isinstance(value, str) else value)
-            names.append(numbers[name])
-            kinds.append(kind)
-            values.append(value if isinstance(value, float) else 0.0)
-        places.append((coordinate(attributes, first), coordinate(attributes, second)))
-        bounds.append(len(names))
-    n = len(names)
-    text, start, length = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32)
-    sizes = np.fromiter(map(len, pieces), np.int32, len(pieces))
-    chars = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
-    begins = np.cumsum(sizes, dtype=np.int64) - sizes
-    text[texts], start[texts], length[texts] = known.strings.find(chars, begins, sizes), begins, sizes
-    place = known.space.places(*np.array(places).reshape(-1, 2).T)
-    name_column, kind_column = np.array(names, np.int32), np.array(kinds, np.uint8)
-    columns = name_column, kind_column, np.array(values, np.float64), text, chars, start, length
-    return EventRows(np.array(bounds, np.int64), *columns, place)
+    builder = RowBuilder(len(found), known.strings, Workspace())
+    for name in dict.fromkeys(name for one in found for name in one if name in known.names.numbers):
+        builder.add_objects(known.names.numbers[name], [_shown(one.get(name)) for one in found])
+    first, second = (np.array([coordinate(one, name) for one in found]) for name in known.location)
+    return builder.build(known.space.places(first, second))
+
+
+def _shown(value: Any) -> Any:
+    """A text in place of its bytes."""
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, Utf8) else value
