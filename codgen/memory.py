@@ -1,8 +1,8 @@
-"""Addresses of numpy arrays, and arrays that native code fills and Python lengthens."""
+"""Addresses of numpy arrays, texts at addresses, and functions at addresses that Python calls."""
 
 from __future__ import annotations
 
-from ctypes import c_int64
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ longer."""
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _DATA = object.__basicsize__
-_read = c_int64.from_address
+_read = ctypes.c_int64.from_address
 
 
 def _fast(array: Array) -> int:
@@ -39,3 +39,30 @@ def packed_texts(texts: list[str]) -> tuple[Array, Array]:
     pairs[:, 1] = [len(e) for e in encoded]
     pairs[:, 0] = address(data) + np.cumsum(pairs[:, 1]) - pairs[:, 1]
     return pairs, data
+
+
+class MethodDef(ctypes.Structure):
+    """``PyMethodDef`` of Python: a function of machine code, and how Python calls it."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_made = ctypes.pythonapi.PyCFunction_NewEx
+_made.restype = ctypes.py_object
+_made.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+
+
+def new_builtin(definition: MethodDef, own: object, module: object) -> Any:
+    """A builtin function of Python, which keeps ``own`` and ``module`` as long as it lives.
+
+    Args:
+        definition: what it calls; one of the others has to hold it.
+        own: its first argument.
+        module: what its ``__module__`` is.
+    """
+    return _made(ctypes.addressof(definition), own, module)

@@ -19,6 +19,7 @@ import numpy as np
 
 from evflow.codgen.llvm import append_ir as ir
 from evflow.codgen.llvm.object_ir import Layout, can_encode, write_encoder
+from evflow.codgen.memory import MethodDef, new_builtin
 from evflow.codgen.native import Native
 from evflow.schema import Schema
 from evflow.schema.description import held_record
@@ -97,15 +98,6 @@ def slots_of(kind: type) -> dict[str, int]:
 
 class _MemberDef(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("offset", ctypes.c_ssize_t))
-
-
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
 
 
 _MEMBER = 40
@@ -196,14 +188,8 @@ def _known_layout() -> bool:
     )
 
 
-_new_builtin = ctypes.pythonapi.PyCFunction_NewEx
-_new_builtin.restype = ctypes.py_object
-_new_builtin.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-
-
 def builtin(code: Native, words: Words) -> Append:
     """The code as a function of Python with ``words`` as its self."""
-    definition = _MethodDef(b"append", code.address, _ONE_ARGUMENT, None)
+    definition = MethodDef(b"append", code.address, _ONE_ARGUMENT, None)
     # What it needs as long as it lives goes with it as the module that it is said to be from.
-    made: Append = _new_builtin(ctypes.addressof(definition), words, (definition, code))
-    return made
+    return cast(Append, new_builtin(definition, words, (definition, code)))

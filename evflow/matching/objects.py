@@ -40,6 +40,9 @@ _X86: Mapping[str, tuple[str, ...]] = {
     "x86-64-v2": ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
 }
 
+_FASTCALL = 0x80
+"""How Python calls a kernel: with its arguments as an array."""
+
 Builtin = Callable[..., Any]
 
 
@@ -145,6 +148,7 @@ def _read(path: Traversable, target: str) -> tuple[Header, bytes]:
 def _functions(header: Header, code: bytes) -> dict[str, Builtin]:
     import llvmlite.binding as llvm
 
+    from evflow.codgen.memory import MethodDef, new_builtin
     from evflow.codgen.native import LOCK
 
     with LOCK:
@@ -156,31 +160,10 @@ def _functions(header: Header, code: bytes) -> dict[str, Builtin]:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        _held.append(engine)
-        return {name: _builtin(name, engine.get_function_address(name)) for name in header["functions"]}
-
-
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_FASTCALL = 0x80
-_held: list[Any] = []
-"""What functions need as long as they live: the process."""
-_new_builtin = ctypes.pythonapi.PyCFunction_NewEx
-_new_builtin.restype = ctypes.py_object
-_new_builtin.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-
-
-def _builtin(name: str, address: int) -> Builtin:
-    """A function of Python that takes its arguments as an array."""
-    module, _, function = name.rpartition(".")
-    definition = _MethodDef(function.encode(), address, _FASTCALL, None)
-    _held.append(definition)
-    made: Builtin = _new_builtin(ctypes.addressof(definition), None, module)
-    return made
+        made: dict[str, Builtin] = {}
+        for name in header["functions"]:
+            module, _, function = name.rpartition(".")
+            definition = MethodDef(function.encode(), engine.get_function_address(name), _FASTCALL, None)
+            # A kernel has no use for its first argument, which holds what is needed as long as it lives.
+            made[name] = new_builtin(definition, (definition, engine), module)
+        return made
