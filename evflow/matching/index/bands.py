@@ -14,7 +14,7 @@ stand the bounds of the bands, and where each pair of bands starts.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import free_block, list_address, new_block
+from evflow.matching.index.blocks import bump, free_block, list_address, new_block
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.keys import INFINITE
 from evflow.matching.index.records import D_ELEMENTS, D_HIGH, D_LOW
@@ -164,15 +164,14 @@ def _copy_sorted(source: int, length: int, capacity: int, block: int, larger: in
         set_u32(starts + 4 * pair, 0)
     for i in range(length):
         if u32(source + at.F_LISTS * capacity + 4 * i):
-            count = starts + 4 * _pair_at(block, source, capacity, i) + 4
-            set_u32(count, u32(count) + 1)
+            bump(starts + 4 * _pair_at(block, source, capacity, i) + 4, 1)
     for pair in range(at.PAIRS):
         set_u32(starts + 4 * pair + 4, u32(starts + 4 * pair) + u32(starts + 4 * pair + 4))
     for i in range(length):
         if u32(source + at.F_LISTS * capacity + 4 * i):
             start = starts + 4 * _pair_at(block, source, capacity, i)
             _copy(source, capacity, i, block + at.F_HEAD, larger, u32(start))
-            set_u32(start, u32(start) + 1)
+            bump(start, 1)
     # Each start has come to where the next one was.
     for pair in range(at.PAIRS, 0, -1):
         set_u32(starts + 4 * pair, u32(starts + 4 * pair - 4))

@@ -10,6 +10,18 @@ from evflow.matching.operators import NE
 
 
 @compiled
+def add_to(base: int, what: int, step: int) -> None:
+    """Adds to a number of the state or of a scratch."""
+    set_i64(base + 8 * what, i64(base + 8 * what) + step)
+
+
+@compiled
+def bump(address: int, step: int) -> None:
+    """Adds to the uint32 at an address."""
+    set_u32(address, u32(address) + step)
+
+
+@compiled
 def list_address(state: int, number: int) -> int:
     """Where a list stands."""
     return i64(state + 8 * at.LISTS) + number * at.LIST_SIZE

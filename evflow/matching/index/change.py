@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.bands import file_signature
-from evflow.matching.index.blocks import list_address, record_address
+from evflow.matching.index.blocks import add_to, bump, list_address, record_address
 from evflow.matching.index.directory import find_signature
 from evflow.matching.index.filing import find_place, leave, put, tally
 from evflow.matching.index.pool import enter_pool, is_weak, leave_pool
 from evflow.matching.index.records import D_COUNT, D_ELEMENTS, free_record, make_draft, new_record
-from evflow.matching.native import compiled, f64, i32, i64, kernel, set_i64, set_u32, u32
-
-
-@compiled
-def _count(state: int, what: int, step: int) -> None:
-    """Changes one of the counts of the state."""
-    set_i64(state + 8 * what, i64(state + 8 * what) + step)
+from evflow.matching.native import compiled, f64, i32, i64, kernel, set_u32, u32
 
 
 @compiled
@@ -66,8 +60,7 @@ def _list_one(
     number, group = find_place(state, record, signature, located, x, y, z, reach)
     if number == at.FULL or put(state, number, group, record, x, y, z, reach) == at.FULL:
         return at.FULL
-    total = list_address(state, signature) + at.L_OWNER
-    set_u32(total, u32(total) + 1)
+    bump(list_address(state, signature) + at.L_OWNER, 1)
     return 0
 
 
@@ -77,14 +70,14 @@ def _link(state: int, subscription: int, record: int, tail: int) -> None:
     first = i64(state + 8 * at.FIRST) + 4 * subscription
     if u32(first) == 0:
         set_u32(first, record)
-        _count(state, at.SUBSCRIPTIONS, 1)
+        add_to(state, at.SUBSCRIPTIONS, 1)
         return
     if tail == 0:
         tail = u32(first)
         while u32(record_address(state, tail) + 4 * at.R_NEXT):
             tail = u32(record_address(state, tail) + 4 * at.R_NEXT)
     if tail == u32(first):
-        _count(state, at.SEVERAL, 1)
+        add_to(state, at.SEVERAL, 1)
     set_u32(record_address(state, tail) + 4 * at.R_NEXT, record)
 
 
@@ -115,10 +108,10 @@ def add(
             return i
         _link(state, subscription, record, tail if subscription == before else 0)
         before, tail = subscription, record
-        _count(state, at.FILTERS, 1)
-        _count(state, at.CONSTRAINTS, d - c)
+        add_to(state, at.FILTERS, 1)
+        add_to(state, at.CONSTRAINTS, d - c)
         if x == x:
-            _count(state, at.LOCATED_FILTERS, 1)
+            add_to(state, at.LOCATED_FILTERS, 1)
     return stop
 
 
@@ -142,11 +135,10 @@ def _remove_one(state: int, record: int) -> None:
             leave_pool(state, record)
         else:
             leave(state, number, u32(source + 4 * at.R_POSITION))
-            total = list_address(state, signature) + at.L_OWNER
-            set_u32(total, u32(total) - 1)
-    _count(state, at.FILTERS, -1)
+            bump(list_address(state, signature) + at.L_OWNER, -1)
+    add_to(state, at.FILTERS, -1)
     if u32(source + 4 * at.R_INFO) & at.R_LOCATED:
-        _count(state, at.LOCATED_FILTERS, -1)
+        add_to(state, at.LOCATED_FILTERS, -1)
     free_record(state, record)
 
 
@@ -159,9 +151,9 @@ def remove(state: int, ids: int, count: int) -> int:
         if record == 0:
             continue
         set_u32(first, 0)
-        _count(state, at.SUBSCRIPTIONS, -1)
+        add_to(state, at.SUBSCRIPTIONS, -1)
         if u32(record_address(state, record) + 4 * at.R_NEXT):
-            _count(state, at.SEVERAL, -1)
+            add_to(state, at.SEVERAL, -1)
         while record:
             following = u32(record_address(state, record) + 4 * at.R_NEXT)
             _remove_one(state, record)

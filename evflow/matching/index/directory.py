@@ -8,7 +8,7 @@ attributes looks for all subsets of them; one with many goes through signatures 
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import list_address, new_block, room
+from evflow.matching.index.blocks import add_to, bump, list_address, new_block, room
 from evflow.matching.index.keys import mix
 from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, total, u32
 
@@ -49,7 +49,7 @@ def _enter(state: int, key: int, number: int) -> None:
         slot = (slot + 1) & mask
     set_u32(table + 8 * slot, number)
     set_u32(table + 8 * slot + 4, key & at.NONE)
-    set_i64(state + 8 * at.TABLE_USED, i64(state + 8 * at.TABLE_USED) + 1)
+    add_to(state, at.TABLE_USED, 1)
     words = i64(state + 8 * at.BLOOM_CAPACITY)
     word = i64(state + 8 * at.BLOOM) + 8 * ((key >> 20) & (words - 1))
     set_i64(word, i64(word) | (1 << (key & 63)) | (1 << ((key >> 6) & 63)))
@@ -150,9 +150,8 @@ def _new_signature(state: int, key: int, elements: int, count: int) -> int:
     for j in range(count):
         element = u32(elements + 4 * j)
         set_u32(own + 4 * j, element)
-        uses = element_address(state, element) + at.E_USES
-        set_u32(uses, u32(uses) + 1)
-    set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) + 1)
+        bump(element_address(state, element) + at.E_USES, 1)
+    add_to(state, at.SIGNATURES, 1)
     return number
 
 

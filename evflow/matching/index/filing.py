@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import append, list_address, record_address, reserve, take
+from evflow.matching.index.blocks import append, bump, list_address, record_address, reserve, take
 from evflow.matching.index.directory import element_address, find, new_list, signature_elements
 from evflow.matching.index.keys import (
     bucket_hash,
@@ -114,11 +114,6 @@ def _tallied(state: int, key: int) -> int:
 
 
 @compiled
-def _bump(address: int, step: int) -> None:
-    set_u32(address, u32(address) + step)
-
-
-@compiled
 def tally(state: int, record: int, signature: int, step: int) -> None:
     """Counts the sharp constraints of a record that comes (1) or goes (-1)."""
     source = record_address(state, record)
@@ -131,17 +126,17 @@ def tally(state: int, record: int, signature: int, step: int) -> None:
         if key == 0:
             key = _range(source, element, j)[0]
         if key:
-            _bump(_tallied(state, key), step)
-            _bump(element_address(state, element) + at.E_VALUES, step)
+            bump(_tallied(state, key), step)
+            bump(element_address(state, element) + at.E_VALUES, step)
     for e in range(info >> at.K_EXACT & at.K_EXACT_MASK):
         place = source + 4 * at.R_LOWS + 8 * count + 16 * e
         element = u32(elements + 4 * (u32(place) >> 4))
         key, length = _pattern(state, place, element)
         if key:
-            _bump(_tallied(state, key), step)
-            _bump(element_address(state, element) + at.E_PATTERNS, step)
+            bump(_tallied(state, key), step)
+            bump(element_address(state, element) + at.E_PATTERNS, step)
             slot = at.LENGTHS + 64 * ((u32(place) & 15) - PREFIX) + length
-            _bump(i64(state + 8 * at.COUNTS) + 4 * slot, step)
+            bump(i64(state + 8 * at.COUNTS) + 4 * slot, step)
 
 
 @compiled
@@ -252,17 +247,19 @@ def find_group(state: int, signature: int, radius: float) -> int:
 
 
 @compiled
+def cell_key_of(group: int, x: float, y: float, z: float) -> int:
+    """The key of the cell that takes circles with this centre, given the group's address."""
+    exponent = i32(group + at.L_CELL)
+    scale = power(-exponent)
+    i, j, k = cell_number(x, scale), cell_number(y, scale), cell_number(z, scale)
+    return cell_key(i64(group), exponent, i, j, k)
+
+
+@compiled
 def cell_of(state: int, number: int, x: float, y: float, z: float) -> int:
     """The cell of a group that takes circles with this centre, made if it is new; or FULL."""
     group = list_address(state, number)
-    scale = power(-i32(group + at.L_CELL))
-    key = cell_key(
-        i64(group),
-        i32(group + at.L_CELL),
-        cell_number(x, scale),
-        cell_number(y, scale),
-        cell_number(z, scale),
-    )
+    key = cell_key_of(group, x, y, z)
     cell = find(state, key)
     if cell == 0:
         elements = u32(group + at.L_INFO) >> at.I_ELEMENTS << at.I_ELEMENTS
@@ -353,5 +350,4 @@ def leave(state: int, number: int, position: int) -> None:
     take(state, list_address(state, number), position)
     group = group_of(state, number)
     if group:
-        count = list_address(state, group) + at.L_COUNT
-        set_u32(count, u32(count) - 1)
+        bump(list_address(state, group) + at.L_COUNT, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import list_address
+from evflow.matching.index.blocks import add_to, list_address
 from evflow.matching.index.cost import LONG, NAME, SHORT, SIGNATURE
 from evflow.matching.index.directory import find, may_hold, signature_elements
 from evflow.matching.index.keys import cell_key, cell_number, power
@@ -13,10 +13,10 @@ from evflow.matching.index.probes import (
     E_LISTS,
     E_RECORDS,
     SCANNED,
+    chain,
     column,
     event_address,
     probe_key,
-    push,
 )
 from evflow.matching.native import (
     compiled,
@@ -111,14 +111,11 @@ def queue_entries(state: int, scratch: int, number: int, values: int) -> bool:
         return True
     if u32(entry + at.L_CAPACITY) == 0:
         return queue_record(state, scratch, u32(entry + at.L_START), values, True)
-    item = push(scratch, at.M_LISTS, at.M_LISTS_USED, 16)
+    head = event_address(scratch, u32(values + at.X_EVENT)) + E_LISTS
+    item = chain(scratch, at.M_LISTS, at.M_LISTS_USED, head, number)
     if item == 0:
         return False
-    head = event_address(scratch, u32(values + at.X_EVENT)) + E_LISTS
-    set_u32(item, number)
-    set_u32(item + 4, i64(head))
     set_i64(item + 8, values)
-    set_i64(head, i64(scratch + 8 * at.M_LISTS_USED))
     block = i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START)
     prefetch(block)
     if u32(entry + at.L_INFO) & at.LOCATED:
@@ -133,15 +130,12 @@ def queue_record(state: int, scratch: int, record: int, values: int, near: bool)
     """Queues a record to be tested, its circle too if not ``near``, and asks for it; False if there is no
     room.
     """
-    item = push(scratch, at.M_RECORDS, at.M_RECORDS_USED, 16)
+    head = event_address(scratch, u32(values + at.X_EVENT)) + E_RECORDS
+    item = chain(scratch, at.M_RECORDS, at.M_RECORDS_USED, head, record)
     if item == 0:
         return False
-    head = event_address(scratch, u32(values + at.X_EVENT)) + E_RECORDS
-    set_u32(item, record)
-    set_u32(item + 4, i64(head))
     # Values stand at multiples of eight.
     set_i64(item + 8, values if near else values | 1)
-    set_i64(head, i64(scratch + 8 * at.M_RECORDS_USED))
     source = i64(state + 8 * at.RECORDS) + 4 * record
     prefetch(source + 4 * at.R_SUBSCRIPTION)
     prefetch(source + 4 * at.R_LOWS + 8 * u32(values + at.X_COUNT) - 4)
@@ -209,12 +203,6 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
     set_i64(scratch + 8 * at.M_FOUND, count)
     add_to(scratch, at.M_SPENT, spent)
     return True
-
-
-@compiled
-def add_to(scratch: int, what: int, step: int) -> None:
-    """Adds to one of the counts that tell what matching takes."""
-    set_i64(scratch + 8 * what, i64(scratch + 8 * what) + step)
 
 
 @compiled

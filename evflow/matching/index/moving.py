@@ -16,8 +16,16 @@ from evflow.matching.index.blocks import (
     reserve,
 )
 from evflow.matching.index.change import area_of, signature_of
-from evflow.matching.index.filing import cell_of, find_group, group_of, leave, put, radius_of, widen
-from evflow.matching.index.keys import cell_key, cell_number, power
+from evflow.matching.index.filing import (
+    cell_key_of,
+    cell_of,
+    find_group,
+    group_of,
+    leave,
+    put,
+    radius_of,
+    widen,
+)
 from evflow.matching.model import LIMIT
 from evflow.matching.native import (
     compiled,
@@ -107,14 +115,7 @@ def _ask_entries(state: int, record: int, x: float, y: float, z: float) -> None:
     prefetch(i64(state + 8 * at.ENTRIES) + 16 * u32(entry + at.L_START))
     if u32(entry + at.L_INFO) & at.I_CELL:
         group = list_address(state, u32(entry + at.L_NEXT))
-        scale = power(-i32(group + at.L_CELL))
-        key = cell_key(
-            i64(group),
-            i32(group + at.L_CELL),
-            cell_number(x, scale),
-            cell_number(y, scale),
-            cell_number(z, scale),
-        )
+        key = cell_key_of(group, x, y, z)
         mask = i64(state + 8 * at.TABLE_CAPACITY) - 1
         prefetch(i64(state + 8 * at.TABLE) + 8 * ((key >> 12) & mask))
 

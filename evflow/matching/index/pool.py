@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.bands import drop_filings, file_signature
-from evflow.matching.index.blocks import drop_block, list_address, record_address, records_of, reserve, room
+from evflow.matching.index.blocks import (
+    add_to,
+    bump,
+    drop_block,
+    list_address,
+    record_address,
+    records_of,
+    reserve,
+    room,
+)
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.filing import SHARP_ENOUGH, find_place, put, sharpest
 from evflow.matching.index.records import D_ELEMENTS, D_HIGH, D_LOW
@@ -135,9 +144,8 @@ def enter_pool(state: int, record: int, signature: int) -> int:
     if slot == at.FULL:
         return at.FULL
     _take_in(state, slot, record, signature)
-    held = list_address(state, signature) + at.L_POOLED
-    set_u32(held, u32(held) + 1)
-    set_i64(state + 8 * at.POOL_FILTERS, i64(state + 8 * at.POOL_FILTERS) + 1)
+    bump(list_address(state, signature) + at.L_POOLED, 1)
+    add_to(state, at.POOL_FILTERS, 1)
     return 0
 
 
@@ -149,9 +157,8 @@ def leave_pool(state: int, record: int) -> None:
     _write_bits(state, slot, record, False)
     set_u32(i64(state + 8 * at.SLOTS) + 4 * slot, i64(state + 8 * at.FREE_SLOT))
     set_i64(state + 8 * at.FREE_SLOT, slot + 1)
-    held = list_address(state, u32(source + 4 * at.R_LIST)) + at.L_POOLED
-    set_u32(held, u32(held) - 1)
-    set_i64(state + 8 * at.POOL_FILTERS, i64(state + 8 * at.POOL_FILTERS) - 1)
+    bump(list_address(state, u32(source + 4 * at.R_LIST)) + at.L_POOLED, -1)
+    add_to(state, at.POOL_FILTERS, -1)
 
 
 @compiled
@@ -184,7 +191,7 @@ def fill_pool(state: int) -> int:
             length -= 1
             set_u32(entry + at.L_LENGTH, length)
             set_u32(entry + at.L_OWNER, u32(entry + at.L_OWNER) - 1)
-            set_i64(state + 8 * at.POOL_FILTERS, i64(state + 8 * at.POOL_FILTERS) + 1)
+            add_to(state, at.POOL_FILTERS, 1)
         drop_block(state, entry)
     for number in range(1, i64(state + 8 * at.LISTS_USED)):
         entry = list_address(state, number)
@@ -192,8 +199,7 @@ def fill_pool(state: int) -> int:
             set_u32(entry + at.L_POOLED, 0)
     for slot in range(i64(state + 8 * at.SLOTS_USED)):
         source = record_address(state, u32(i64(state + 8 * at.SLOTS) + 4 * slot))
-        held = list_address(state, u32(source + 4 * at.R_LIST)) + at.L_POOLED
-        set_u32(held, u32(held) + 1)
+        bump(list_address(state, u32(source + 4 * at.R_LIST)) + at.L_POOLED, 1)
     for element in range(i64(state + 8 * at.ELEMENTS_USED)):
         if u32(element_address(state, element) + at.E_LENGTH):
             drop_filings(state, element_address(state, element))
@@ -273,10 +279,9 @@ def drain_pool(state: int) -> int:
             return at.FULL
         set_u32(source + 4 * at.R_INFO, u32(source + 4 * at.R_INFO) & ~at.R_POOLED)
         put(state, number, 0, record, 0.0, 0.0, 0.0, 0.0)
-        total = list_address(state, signature) + at.L_OWNER
-        set_u32(total, u32(total) + 1)
+        bump(list_address(state, signature) + at.L_OWNER, 1)
         set_i64(state + 8 * at.SLOTS_USED, last)
-        set_i64(state + 8 * at.POOL_FILTERS, i64(state + 8 * at.POOL_FILTERS) - 1)
+        add_to(state, at.POOL_FILTERS, -1)
     set_i64(state + 8 * at.BITS_USED, 0)
     return 0
 

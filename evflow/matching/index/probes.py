@@ -46,6 +46,17 @@ def push(scratch: int, buffer: int, used: int, size: int) -> int:
 
 
 @compiled
+def chain(scratch: int, buffer: int, used: int, head: int, what: int) -> int:
+    """Queues something in front of the chain that begins at ``head``: its place, or 0 where it is full."""
+    item = push(scratch, buffer, used, 16)
+    if item:
+        set_u32(item, what)
+        set_u32(item + 4, i64(head))
+        set_i64(head, i64(scratch + 8 * used))
+    return item
+
+
+@compiled
 def event_address(scratch: int, event: int) -> int:
     """What is known of an event of the block."""
     return scratch + 8 * at.M_EVENTS + _EVENT * event
@@ -152,9 +163,7 @@ def _queue_list(state: int, scratch: int, payload: int, number: int) -> bool:
     probe = push(scratch, at.M_PROBES, at.M_PROBES_USED, 24)
     if probe == 0:
         return False
-    set_i64(probe, 0)
-    set_i64(probe + 8, payload)
-    set_i64(probe + 16, number)
+    _put_probe(probe, 0, payload, number)
     prefetch(list_address(state, number))
     return True
 

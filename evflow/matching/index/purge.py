@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.bands import drop_filings, filing_units
-from evflow.matching.index.blocks import free_block, list_address, list_units, rounded
+from evflow.matching.index.blocks import add_to, bump, free_block, list_address, list_units, rounded
 from evflow.matching.index.directory import element_address, signature_elements
 from evflow.matching.index.settle import free_list
 from evflow.matching.native import compiled, i64, kernel, set_i64, set_u32, u32
@@ -52,12 +52,11 @@ def _free_signature(state: int, number: int) -> None:
     count = u32(entry + at.L_INFO) >> at.I_ELEMENTS
     elements = signature_elements(state, entry)
     for j in range(count):
-        uses = element_address(state, u32(elements + 4 * j)) + at.E_USES
-        set_u32(uses, u32(uses) - 1)
+        bump(element_address(state, u32(elements + 4 * j)) + at.E_USES, -1)
     if count > at.INLINE:
         free_block(state, u32(entry + at.L_ELEMENTS), (count + 3) // 4)
     free_list(state, number)
-    set_i64(state + 8 * at.SIGNATURES, i64(state + 8 * at.SIGNATURES) - 1)
+    add_to(state, at.SIGNATURES, -1)
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import columns_of, list_address, record_address, records_of
+from evflow.matching.index.blocks import add_to, columns_of, list_address, record_address, records_of
 from evflow.matching.index.byvalue import follow_values
 from evflow.matching.index.follow import (
     event_place,
@@ -291,11 +291,6 @@ def _report_pool(state: int, scratch: int, event: int, stamps: int, used: int, m
 
 
 @compiled
-def _next_serial(scratch: int) -> None:
-    set_i64(scratch + 8 * at.M_SERIAL, i64(scratch + 8 * at.M_SERIAL) + 1)
-
-
-@compiled
 def _report_block(
     state: int, scratch: int, first: int, count: int, start: int, stamps: int, most: int, pooled: bool
 ) -> int:
@@ -311,7 +306,7 @@ def _report_block(
         if event + 1 < count and not _unroll(state, scratch, first, event + 1):
             return 1
         if event:
-            _next_serial(scratch)
+            add_to(scratch, at.M_SERIAL, 1)
             before = used
         used = _report_lists(state, scratch, first, event, stamps, used, before + most, False)
         if used >= 0:
@@ -427,7 +422,7 @@ def match(state: int, scratch: int, rows: int, offsets: int, start: int, first: 
         count = read_events(state, scratch, first, min(block, stop - first))
         if count == 0:
             return first
-        _next_serial(scratch)
+        add_to(scratch, at.M_SERIAL, 1)
         set_i64(scratch + 8 * at.M_FIRST, first)
         set_i64(scratch + 8 * at.M_EARLY, 0)
         follow_probes(state, scratch, 0)

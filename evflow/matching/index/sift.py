@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.follow import add_to, fill_dense
+from evflow.matching.index.blocks import add_to
+from evflow.matching.index.follow import fill_dense
 from evflow.matching.index.pool import axis_address
-from evflow.matching.index.probes import E_COUNT, E_FIRST, E_POOL, event_address, push
+from evflow.matching.index.probes import E_COUNT, E_FIRST, E_POOL, chain, event_address
 from evflow.matching.native import compiled, i64, inside, lowest, meet, ones, set_i64, set_u32, u32
 
 
@@ -49,12 +50,9 @@ def _queue_slots(state: int, scratch: int, event: int, first: int) -> int:
     for word in range(at.LINE // 8):
         left = i64(scratch + 8 * (at.M_LINE + word))
         while left:
-            item = push(scratch, at.M_RECORDS, at.M_RECORDS_USED, 16)
-            if item == 0:
+            record = u32(slots + 4 * (64 * word + lowest(left)))
+            if chain(scratch, at.M_RECORDS, at.M_RECORDS_USED, head, record) == 0:
                 return at.FULL
-            set_u32(item, u32(slots + 4 * (64 * word + lowest(left))))
-            set_u32(item + 4, i64(head))
-            set_i64(head, i64(scratch + 8 * at.M_RECORDS_USED))
             left &= left - 1
             count += 1
     return count
