@@ -43,21 +43,27 @@ def sine_cosine(degrees: float) -> tuple[float, float]:
 
 
 @compiled
+def turned(longitude: float) -> float:
+    """The same meridian from -180 up to 180; every step is exact."""
+    if -180.0 <= longitude < 180.0:
+        return longitude
+    east: float = np.fmod(longitude, 360.0)
+    if east >= 180.0:
+        east -= 360.0
+    elif east < -180.0:
+        east += 360.0
+    return east
+
+
+@compiled
 def place_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
     """The unit vector of a place in degrees; three times NaN if there is no such place."""
     if not -90.0 <= latitude <= 90.0 or not -math.inf < longitude < math.inf:
         return math.nan, math.nan, math.nan
     if latitude == 90.0 or latitude == -90.0:
         return 0.0, 0.0, latitude / 90.0
-    east = longitude
-    if not -180.0 <= east < 180.0:
-        east = np.fmod(east, 360.0)  # exact, and so is what follows
-        if east >= 180.0:
-            east -= 360.0
-        elif east < -180.0:
-            east += 360.0
     up, out = sine_cosine(latitude)
-    s, c = sine_cosine(east)
+    s, c = sine_cosine(turned(longitude))
     # Without the addition a zero could be negative.
     return out * c + 0.0, out * s + 0.0, up + 0.0
 

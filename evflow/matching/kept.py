@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.events.gather import places_of, starts_of
+from evflow.matching.areas.columns import normal
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.entering import filters_of, renumbered
@@ -219,10 +220,7 @@ class Kept:
 
     def _meridian(self, y: Floats) -> Floats:
         """Longitudes from -180 on; on the plane ``y`` as it is."""
-        if self._known.space.name == "plane":
-            return y
-        rest = np.fmod(y, 360.0)
-        return np.where(rest >= 180.0, rest - 360.0, np.where(rest < -180.0, rest + 360.0, rest))
+        return y if self._known.space.name == "plane" else normal(y)
 
     @property
     def nbytes(self) -> int:

@@ -51,9 +51,11 @@ types: Any = _Later("numba.core.types")
 """numba's types, for what is evaluated only where numba compiles."""
 cgutils: Any = _Later("numba.core.cgutils")
 
-# Options that numba's own annotations leave out. Kernels take no part in counting references to arrays.
-_PLAIN: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
-PART = _PLAIN | {"no_cpython_wrapper": True}
+PLAIN: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
+"""Options that numba's own annotations leave out. Kernels take no part in counting references to arrays: that
+would take longer than what they do.
+"""
+PART = PLAIN | {"no_cpython_wrapper": True}
 """How numba compiles what only compiled code calls."""
 
 
@@ -168,7 +170,7 @@ def _kernel(function: Function, *, nogil: bool) -> Function:
     made = (objects.found() or {}).get(name)
     if made is None:
         options = {"nogil": nogil, "cache": objects.FORCED != "build"}
-        made = fresh(numba().njit(**_PLAIN | options)(function))
+        made = fresh(numba().njit(**PLAIN | options)(function))
     return cast(Function, made)
 
 

@@ -8,31 +8,18 @@ import numpy as np
 
 from evflow.matching.areas import flat, sphere
 from evflow.matching.areas.flat import holds_point
-from evflow.matching.globe import place_vector
+from evflow.matching.globe import place_vector, turned
+from evflow.matching.literals import LIMIT
 from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled
+from evflow.matching.outlines import LEAST
 
 _POINT, _CIRCLE, _BOX, _POLYGON = 1, 2, 3, 4
-_LEAST = 1e-250
-_LIMIT = 2.0**128 - 2.0**104
 _ALL: Any = np.inf
 
 
 @compiled
-def _turned(longitude: Any) -> Any:
-    """The same meridian from -180 up to 180; every step is exact."""
-    if -180.0 <= longitude < 180.0:
-        return longitude
-    east = np.fmod(longitude, 360.0)
-    if east >= 180.0:
-        east -= 360.0
-    elif east < -180.0:
-        east += 360.0
-    return east
-
-
-@compiled
 def _small(number: float) -> float:
-    return 0.0 if abs(number) < _LEAST else number
+    return 0.0 if abs(number) < LEAST else number
 
 
 @compiled
@@ -51,7 +38,7 @@ def _on_plane(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     kind, second, a, b = one[0][i], other[0][j], one[1], other[1]
     x, y = a[i, 0], a[i, 1]
     if second <= _CIRCLE:
-        if not (abs(x) <= _LIMIT and abs(y) <= _LIMIT and abs(b[j, 0]) <= _LIMIT and abs(b[j, 1]) <= _LIMIT):
+        if not (abs(x) <= LIMIT and abs(y) <= LIMIT and abs(b[j, 0]) <= LIMIT and abs(b[j, 1]) <= LIMIT):
             return False
         dx, dy, radius = x - b[j, 0], y - b[j, 1], a[i, 2] + b[j, 2]
         return bool(dx * dx + dy * dy <= radius * radius)
@@ -126,7 +113,7 @@ def _box_polygon(box: Any, i: int, area: Any, j: int, west: float, east: float, 
 def _with_circle(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     """Whether a circle on the globe and a box or polygon overlap."""
     numbers = one[1]
-    latitude, longitude = numbers[i, 0], _turned(numbers[i, 1])
+    latitude, longitude = numbers[i, 0], turned(numbers[i, 1])
     centre, reach = place_vector(latitude, longitude), sphere.reach_of(numbers[i, 2])
     bounds = other[1]
     south, north = bounds[j, 0], bounds[j, 2]
@@ -149,7 +136,7 @@ def _globe_holds(latitude: float, longitude: float, other: Any, j: int, work: An
         return False
     if abs(latitude) == 90.0 and _at_pole(other, j, latitude):
         return True
-    latitude, longitude = _small(latitude), _small(_turned(longitude))
+    latitude, longitude = _small(latitude), _small(turned(longitude))
     if not other[1][j, 0] <= latitude <= other[1][j, 2]:
         return False
     if other[0][j] == _BOX:

@@ -81,9 +81,7 @@ def _check_start(columns: FilterColumns) -> None:
     start = columns.start
     if start[0] != 0:
         raise SubscriptionError(f"start[0] is {start[0]}; expected 0")
-    falling = start[1:] < start[:-1]
-    if falling.any():
-        at = int(falling.argmax())
+    for at in _first(start[1:] < start[:-1]):
         raise SubscriptionError(f"filter {at}: start falls from {start[at]} to {start[at + 1]}")
     if start[-1] != len(columns.name):
         raise SubscriptionError(f"start ends with {start[-1]}; there are {len(columns.name)} constraints")
@@ -102,13 +100,9 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     op, text = columns.op, columns.text
     yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
     yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
-    lacks = TAKES_STRING[op] & (text < 0)
-    if lacks.any():
-        at = int(lacks.argmax())
+    for at in _first(TAKES_STRING[op] & (text < 0)):
         yield at, f"{Op(int(op[at])).symbol} takes a string, but text is -1"
-    extra = TAKES_NOTHING[op] & (text >= 0)
-    if extra.any():
-        at = int(extra.argmax())
+    for at in _first(TAKES_NOTHING[op] & (text >= 0)):
         yield at, f"{Op(int(op[at])).symbol} takes no operand, but text is {text[at]}; expected -1"
     if op.max(initial=0) >= Op.ABSENT:
         yield from _special_problems(columns)
@@ -117,14 +111,11 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
 def _special_problems(columns: FilterColumns) -> Iterator[_Problem]:
     """The first problem of each kind that only operators have which engines do not see."""
     op, text = columns.op, columns.text
-    unknown = ~KNOWN[op]
-    if unknown.any():
-        at = int(unknown.argmax())
+    for at in _first(~KNOWN[op]):
         yield at, f"op is {op[at]}; expected the number of an Op, such as {int(Op.LT)} for {Op.LT.symbol}"
     if "" in columns.texts:
         nameless = (op >= Op.EQ_OTHER) & (op <= Op.GE_OTHER) & (text == columns.texts.index(""))
-        if nameless.any():
-            at = int(nameless.argmax())
+        for at in _first(nameless):
             yield at, f"{Op(int(op[at])).symbol} takes the name of an attribute, but its text is empty"
     expression = (op == Op.MATCHES) | (op == Op.NOT_MATCHES)
     asked = np.flatnonzero(expression & (text >= 0) & (text < len(columns.texts)))
@@ -135,10 +126,13 @@ def _special_problems(columns: FilterColumns) -> Iterator[_Problem]:
             yield int(asked[text[asked] == number][0]), error.message
 
 
+def _first(wrong: NDArray[np.bool_]) -> list[int]:
+    """The place of the first that is wrong, if there is one."""
+    return [int(wrong.argmax())] if wrong.any() else []
+
+
 def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:
-    wrong = (held < least) | (held > most)
-    if wrong.any():
-        at = int(wrong.argmax())
+    for at in _first((held < least) | (held > most)):
         yield at, f"{what} is {held[at]}; expected {least} to {most}, {meaning}"
 
 
@@ -169,9 +163,8 @@ def _check_ids(ids: NDArray[np.int64], count: int) -> None:
     for at, what in _outside(ids, 0, _HIGHEST_ID, "the id", "that an id may be"):
         raise SubscriptionError(f"subscription {at}: {what}")
     ordered = np.sort(ids)
-    twice = ordered[1:] == ordered[:-1]
-    if twice.any():
-        raise SubscriptionError(f"id {ordered[int(twice.argmax())]} is given to two subscriptions")
+    for at in _first(ordered[1:] == ordered[:-1]):
+        raise SubscriptionError(f"id {ordered[at]} is given to two subscriptions")
 
 
 def _check_areas(columns: FilterColumns, space: str | None) -> None:
@@ -183,8 +176,7 @@ def _check_areas(columns: FilterColumns, space: str | None) -> None:
     if x is None or y is None or radius is None:
         return
     there = ~np.isnan(x)
-    if space and columns.space and space != columns.space and there.any():
-        at = int(there.argmax())
+    for at in _first(there) if space and columns.space and space != columns.space else ():
         unit = "with a unit, such as 50 km" if space == "globe" else "without a unit"
         raise SubscriptionError(
             f"filter {at}: its area is on the {columns.space}, the matcher on the {space}; "
@@ -235,15 +227,9 @@ def _area_problems(
         (LIMIT, f"number up to {LIMIT:.8g}") if space == "plane" else (math.inf, "finite float64")
     )
     for what, held in zip(names, (x, y, radius), strict=True):
-        wrong = there & ~(np.isfinite(held) & (np.abs(held) <= limit))
-        if wrong.any():
-            at = int(wrong.argmax())
+        for at in _first(there & ~(np.isfinite(held) & (np.abs(held) <= limit))):
             yield at, f"its {what} is {held[at]}; expected a {expected}"
-    negative = there & (radius < 0)
-    if negative.any():
-        at = int(negative.argmax())
+    for at in _first(there & (radius < 0)):
         yield at, f"its radius is {radius[at]}; expected 0 or more"
-    beyond = there & (np.abs(x) > 90)
-    if space == "globe" and beyond.any():
-        at = int(beyond.argmax())
+    for at in _first(there & (np.abs(x) > 90)) if space == "globe" else ():
         yield at, f"its latitude x is {x[at]}; expected -90 to 90 degrees"

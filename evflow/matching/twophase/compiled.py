@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -17,7 +18,7 @@ from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
 try:
-    import numba
+    importlib.import_module("numba")
 except ImportError as error:
     raise SubscriptionError(
         "engine 'two-phase' is compiled with numba, which is not installed: run"
@@ -28,18 +29,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
 
 
-# Sees to it that a fork copies no half of a compilation.
-native.numba()
-# Options that numba's stubs do not know.
-_njit: Any = numba.njit
-# Without them numba counts references to arrays at every call of one function by another, which took longer
-# than matching.
-_PLAIN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
-
-
 def compiled(function: Function) -> Function:
     """A part of kernels, called by these only; it may not make arrays."""
-    return cast(Function, _njit(**_PLAIN, no_cpython_wrapper=True)(function))
+    return cast(Function, native.numba().njit(**native.PART)(function))
 
 
 def kernel(function: Function) -> Function:
@@ -47,7 +39,7 @@ def kernel(function: Function) -> Function:
 
     Callers give arrays of the same types always, so that there is one signature.
     """
-    return cast(Function, fresh(_njit(**_PLAIN, cache=True)(function)))
+    return cast(Function, fresh(native.numba().njit(**native.PLAIN, cache=True)(function)))
 
 
 Int = Any
@@ -89,15 +81,9 @@ class Columns(NamedTuple):
 
 def rows_of(events: EventRows) -> Rows:
     """Events as kernels take them."""
+    kinds = np.int64, np.int32, np.uint8, np.float64, np.uint8, np.int64, np.int32, np.float64
     return Rows(
-        _ready(events.start, np.int64),
-        _ready(events.name, np.int32),
-        _ready(events.kind, np.uint8),
-        _ready(events.number, np.float64),
-        _ready(events.chars, np.uint8),
-        _ready(events.char_start, np.int64),
-        _ready(events.char_length, np.int32),
-        _ready(events.place, np.float64),
+        *(_ready(getattr(events, name), kind) for name, kind in zip(Rows._fields, kinds, strict=True))
     )
 
 
