@@ -75,7 +75,7 @@ class ConstraintLists(Arranged):
     find = staticmethod(find_in_lists)
 
     @staticmethod
-    def _made(families: Families) -> ListArrays:
+    def _made(families: Families, strings: Strings) -> ListArrays:
         sizes = np.diff(families.first)
         names = np.repeat(families.name, sizes)
         start = np.searchsorted(names, np.arange(int(names.max(initial=-1)) + 2)).astype(np.int32)

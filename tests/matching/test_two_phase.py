@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
 from evflow.matching.strings import Strings
-from evflow.matching.twophase.predicates import arrange, codes_of, number_keys, stable_order, text_keys
+from evflow.matching.twophase.predicates import (
+    Constraints,
+    arrange,
+    codes_of,
+    number_keys,
+    stable_order,
+    text_keys,
+)
 from evflow.matching.twophase.search_tree import SearchTree
 from evflow.matching.twophase.table import Table
 from evflow.matching.twophase.trie import Trie
@@ -28,8 +35,8 @@ both = pytest.mark.parametrize(("phase1", "phase2"), BOTH)
 pytestmark = pytest.mark.slow  # numba compiles the kernels
 
 
-def columns(*constraints: tuple[int, str, float | str]) -> tuple[Any, ...]:
-    """Name, test, number and text of constraints, and the strings."""
+def columns(*constraints: tuple[int, str, float | str]) -> Constraints:
+    """Constraints as the structures of phase one take them."""
     strings = Strings()
     ops = ("==", "!=", "<", "<=", ">", ">=", "startswith", "endswith", "contains")
     name = np.array([constraint[0] for constraint in constraints], np.int32)
@@ -39,7 +46,7 @@ def columns(*constraints: tuple[int, str, float | str]) -> tuple[Any, ...]:
     text = np.array(
         [strings.intern([operand])[0] if isinstance(operand, str) else -1 for operand in operands], np.int32
     )
-    return name, codes_of(op, number, text), number, text, strings
+    return Constraints(name, codes_of(op, number, text), number, text, strings)
 
 
 def account(matcher: Matcher) -> SimpleNamespace:
@@ -51,7 +58,7 @@ FIVE = columns((0, "<", 3.0), (0, "<", 4.0), (0, "<", 3.0), (0, "==", 3.0), (9, 
 
 
 def test_a_trie_spells_attribute_test_and_operand() -> None:
-    trie = Trie(*FIVE)
+    trie = Trie(FIVE)
     # Attribute 0 is the digit 0, attribute 9 the digits 1 + more and 1; ``==`` is 0, ``<`` 2, startswith 22.
     # root; 0, 9; 0, 2 and 1; c, c, 22; 0, 0, 4; 0, 0+1, 1; 8, 8, 4; and 2 ends AB (41 42).
     assert trie.arrays.digit.tolist() == [0, 0, 9, 0, 2, 1, 12, 12, 22, 0, 0, 4, 0, 0, 1, 1, 8, 8, 4, 2]
@@ -83,7 +90,7 @@ def test_a_trie_spells_attribute_test_and_operand() -> None:
 
 
 def test_a_search_tree_has_a_node_for_attribute_test_and_operand() -> None:
-    tree = SearchTree(*FIVE)
+    tree = SearchTree(FIVE)
     assert tree.arrays.name.tolist() == [0, 9]
     assert tree.arrays.branch.tolist() == [0, 2, 3]
     assert tree.arrays.test.tolist() == [0, 2, 22]
@@ -94,7 +101,7 @@ def test_a_search_tree_has_a_node_for_attribute_test_and_operand() -> None:
 
 
 def test_a_table_says_how_many_operands_are_less() -> None:
-    tables = Table(*FIVE, domain=(2, 5))
+    tables = Table(FIVE, domain=(2, 5))
     assert tables.arrays.cells.tolist() == [[0, 0, 1, 1, 1], [0, 0, 1, 2, 2]]
     assert tables.arrays.row.tolist() == [0, 1, -1]
     assert tables.arrays.first.tolist() == [0, 1, 3]
@@ -104,7 +111,7 @@ def test_a_table_says_how_many_operands_are_less() -> None:
 
 
 def test_operands_that_no_table_holds_stand_beside() -> None:
-    tables = Table(*columns((0, "<", 3.0), (0, "<", 3.5), (0, "<", 9.0), (0, "<", -1.0)), domain=(0, 8))
+    tables = Table(columns((0, "<", 3.0), (0, "<", 3.5), (0, "<", 9.0), (0, "<", -1.0)), domain=(0, 8))
     assert tables.arrays.row.tolist() == [0, -1]
     assert tables.arrays.number.tolist() == [-1.0, 3.5, 9.0]
     assert tables.predicate.tolist() == [0, 2, 3, 1]
@@ -213,7 +220,7 @@ def test_a_stable_order_is_that_of_sorted(keys: list[int]) -> None:
 
 def test_equal_constraints_are_one_predicate() -> None:
     zero = columns((1, "<", 0.0), (1, "<", -0.0), (0, "<", 0.0), (1, "<=", 0.0), (1, "<", "0"))
-    families, predicate = arrange(*zero)
+    families, predicate = arrange(zero)
     assert predicate.tolist() == [1, 1, 0, 2, 3]
     assert (families.name.tolist(), families.test.tolist()) == ([0, 1, 1, 1], [2, 2, 3, 18])
 

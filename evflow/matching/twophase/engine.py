@@ -40,7 +40,7 @@ from evflow.matching.twophase.compiled import (
     words_of,
 )  # fmt: skip
 from evflow.matching.twophase.count import Counters
-from evflow.matching.twophase.predicates import NEVER, UNREACHABLE, codes_of, pairs_of
+from evflow.matching.twophase.predicates import NEVER, UNREACHABLE, Constraints, codes_of, pairs_of
 from evflow.matching.twophase.scratch import (
     BLOCK,
     INCREMENTS,
@@ -95,12 +95,10 @@ class TwoPhaseEngine:
         apart[owner[unknown]] = True
         countable = ~(never | apart)
         rows = countable[owner]
-        name = held.name[rows]
-        structure = self._structure(
-            name, held.op[rows], held.number[rows], held.text[rows], self._strings, **self._options
-        )
+        of = Constraints(held.name, held.op, held.number, held.text, self._strings).take(rows)
+        structure = self._structure(of, **self._options)
         predicates = structure.sizes(structure.arrays)["predicates"]
-        pairs = pairs_of(owner[rows], structure.predicate, name, predicates, countable)
+        pairs = pairs_of(owner[rows], structure.predicate, of.name, predicates, countable)
         self._one, self._two = structure.arrays, self._lists(pairs).arrays
         self._apart_always = np.flatnonzero(apart & ~never).astype(np.int32)
         self._built = len(held)

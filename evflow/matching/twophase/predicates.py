@@ -100,18 +100,36 @@ class Families(NamedTuple):
     text: NDArray[np.int32]
 
 
-def arrange(
-    name: NDArray[Any],
-    test: NDArray[np.uint8],
-    number: NDArray[np.float64],
-    text: NDArray[np.int32],
-    strings: Strings,
-) -> tuple[Families, NDArray[np.int32]]:
-    """Sorts C constraints; operands of ``endswith`` are in the order of their bytes read backwards.
+class Constraints(NamedTuple):
+    """C constraints.
+
+    Attributes:
+        name: C: the attribute of each.
+        test: uint8, C: likewise; see ``codes_of``.
+        number: float64, C: the operand where it is a number.
+        text: int32, C: the operand where it is a string.
+        strings: the operands that are strings.
+    """
+
+    name: NDArray[Any]
+    test: NDArray[np.uint8]
+    number: NDArray[np.float64]
+    text: NDArray[np.int32]
+    strings: Strings
+
+    def take(self, rows: NDArray[np.bool_]) -> Constraints:
+        """Some of these."""
+        name, test, number, text, strings = self
+        return Constraints(name[rows], test[rows], number[rows], text[rows], strings)
+
+
+def arrange(of: Constraints) -> tuple[Families, NDArray[np.int32]]:
+    """Sorts constraints; operands of ``endswith`` are in the order of their bytes read backwards.
 
     Returns:
         The families, and of each constraint its predicate.
     """
+    name, test, number, text, strings = of
     key = np.where(test < TEXTS, number_keys(number), text_keys(text, strings, test == SUFFIX))
     key[test == EXISTS] = 0
     group = name.astype(np.int64) * NEVER + test
@@ -132,34 +150,23 @@ class Arranged(ABC):
     """A structure of phase one whose predicates are numbered as ``arrange`` does.
 
     Args:
-        name: of constraints, as ``Filters``.
-        test: likewise.
-        number: likewise.
-        text: likewise.
-        strings: the operands.
+        of: the constraints that it is built of.
 
     Attributes:
         arrays: what its kernel reads.
-        predicate: int32: the predicate of each constraint that it was built of.
+        predicate: int32: the predicate of each constraint.
     """
 
     last_test = NEVER
 
-    def __init__(
-        self,
-        name: NDArray[np.int32],
-        test: NDArray[np.uint8],
-        number: NDArray[np.float64],
-        text: NDArray[np.int32],
-        strings: Strings,
-    ) -> None:
-        families, self.predicate = arrange(name, test, number, text, strings)
-        self.arrays = self._made(families)
+    def __init__(self, of: Constraints) -> None:
+        families, self.predicate = arrange(of)
+        self.arrays = self._made(families, of.strings)
 
     @staticmethod
     @abstractmethod
-    def _made(families: Families) -> Any:
-        """The arrays of these families."""
+    def _made(families: Families, strings: Strings) -> Any:
+        """The arrays of these families, and of these operands."""
 
 
 UNREACHABLE = 255

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.rows import NUMBER, TEXT
+from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute, order_of, satisfies
 from evflow.matching.twophase.predicates import EXISTS, PREFIX, TEXTS, Arranged, Families
@@ -151,7 +152,7 @@ class SearchTree(Arranged):
     find = staticmethod(find_in_tree)
 
     @staticmethod
-    def _made(families: Families) -> SearchTreeArrays:
+    def _made(families: Families, strings: Strings) -> SearchTreeArrays:
         names, branch = np.unique(families.name, return_index=True)
         return SearchTreeArrays(
             names,

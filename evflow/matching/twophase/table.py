@@ -12,7 +12,7 @@ any.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import starts_of
 from evflow.matching.rows import NUMBER
-from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
 from evflow.matching.twophase.decide import Attribute
-from evflow.matching.twophase.predicates import NEVER, TEXTS, arrange
+from evflow.matching.twophase.predicates import NEVER, TEXTS, Constraints, arrange
 from evflow.matching.twophase.scratch import Satisfied, emit
 from evflow.matching.twophase.search_tree import emit_family
 
@@ -124,16 +123,12 @@ class Table:
     """The predicates of constraints as tables.
 
     Args:
-        name: of constraints, as ``Filters``.
-        test: likewise.
-        number: likewise.
-        text: likewise.
-        strings: the operands.
+        of: the constraints.
         domain: the least and the greatest integer that a table holds.
 
     Attributes:
         arrays: the tables.
-        predicate: int32: the predicate of each constraint that it was built of.
+        predicate: int32: the predicate of each constraint.
 
     Raises:
         SubscriptionError: the domain is none.
@@ -143,24 +138,16 @@ class Table:
     last_test = NEVER
     find = staticmethod(find_in_tables)
 
-    def __init__(
-        self,
-        name: NDArray[np.int32],
-        test: NDArray[np.uint8],
-        number: NDArray[np.float64],
-        text: NDArray[np.int32],
-        strings: Strings,
-        domain: tuple[int, int] = (0, 127),
-    ) -> None:
+    def __init__(self, of: Constraints, domain: tuple[int, int] = (0, 127)) -> None:
+        name, test, number = of.name, of.test, of.number
         low, size = domain[0], domain[1] - domain[0] + 1
         inside = (test < TEXTS) & (number >= low) & (number <= domain[1])
         inside &= np.floor(number, where=inside, out=np.zeros(len(number))) == number
         self.predicate = np.empty(len(name), np.int32)
         group = name[inside] * _SIX + test[inside]
         cells, tables, held, self.predicate[inside] = _tabulate(group, number[inside] - low, size)
-        outside = ~inside
-        beside, predicate = arrange(name[outside], test[outside], number[outside], text[outside], strings)
-        self.predicate[outside] = predicate + held
+        beside, predicate = arrange(of.take(~inside))
+        self.predicate[~inside] = predicate + held
         names = np.concatenate([tables // _SIX, beside.name])
         order = np.argsort(names, kind="stable")
         first = np.concatenate([starts_of(cells[:, -1].astype(np.int64)), beside.first + held])
@@ -207,7 +194,7 @@ class Table:
 
 
 def _tabulate(
-    group: NDArray[np.int32], value: NDArray[np.float64], size: int
+    group: NDArray[Any], value: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.intp], int, NDArray[np.int32]]:
     """Marks each constraint in the table of its group, and numbers what is marked.
 

@@ -28,8 +28,9 @@ from evflow.matching.twophase.predicates import (
     PREFIX,
     SUFFIX,
     TEXTS,
+    Arranged,
+    Constraints,
     Families,
-    arrange,
     number_keys,
 )  # fmt: skip
 from evflow.matching.twophase.scratch import Satisfied, append, emit
@@ -249,35 +250,19 @@ def find_in_trie(
     return stop
 
 
-class Trie:
-    """The predicates of constraints as a trie.
-
-    Args:
-        name: of constraints, as ``Filters``.
-        test: likewise, by ``codes_of``.
-        number: likewise.
-        text: likewise.
-        strings: the operands.
-
-    Attributes:
-        arrays: the trie.
-        predicate: int32: the predicate of each constraint that it was built of.
-    """
+class Trie(Arranged):
+    """The predicates of constraints as a trie."""
 
     kind = TrieArrays
     last_test = EXISTS  # filters with a later one are tested one by one
     find = staticmethod(find_in_trie)
 
-    def __init__(
-        self,
-        name: NDArray[np.int32],
-        test: NDArray[np.uint8],
-        number: NDArray[np.float64],
-        text: NDArray[np.int32],
-        strings: Strings,
-    ) -> None:
-        families, self.predicate = arrange(_spelt_names(name), test, number, text, strings)
-        self.arrays = _branched(*_spelt(families, strings))
+    def __init__(self, of: Constraints) -> None:
+        super().__init__(of._replace(name=_spelt_names(of.name)))
+
+    @staticmethod
+    def _made(families: Families, strings: Strings) -> TrieArrays:
+        return _branched(*_spelt(families, strings))
 
     @staticmethod
     def sizes(arrays: TrieArrays) -> dict[str, int]:
