@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 
@@ -83,6 +84,16 @@ def checked_text(value: object, what: str) -> str:
     except UnicodeEncodeError:
         raise SubscriptionError(f"{what}: {shown(value)} has lone surrogates, which UTF-8 lacks") from None
     return str.__str__(value)
+
+
+def first_of(wrong: NDArray[np.bool_] | np.bool_) -> list[int]:
+    """Where the first thing stands that is wrong; nothing if none is.
+
+    Example:
+        >>> first_of(np.array([1, 5, 7]) > 4)
+        [1]
+    """
+    return [int(wrong.argmax())] if wrong.any() else []
 
 
 def shown(value: object) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching import globe
-from evflow.matching.model import LIMIT
+from evflow.matching.literals import LIMIT, first_of
 
 EARTH_RADIUS = 6_371_008.8
 """Radius of the globe in metres (the mean radius of the Earth, IUGG)."""
@@ -63,9 +63,7 @@ class Space:
             SubscriptionError: one is nowhere; names it.
         """
         centre = self.places(first, second)
-        wrong = np.isnan(centre[:, 0])
-        if wrong.any():
-            at = int(np.argmax(wrong))
+        for at in first_of(np.isnan(centre[:, 0])):
             one, two = LOCATIONS[self.name]
             limits = f"up to {LIMIT:.8g}" if self.name == "plane" else "a latitude of -90 to 90, finite"
             raise SubscriptionError(
@@ -80,9 +78,7 @@ class Space:
         Raises:
             SubscriptionError: one is negative or too large; names it.
         """
-        wrong = ~((radius >= 0) & (radius < self.bounds[2]))
-        if wrong.any():
-            at = int(np.argmax(wrong))
+        for at in first_of(~((radius >= 0) & (radius < self.bounds[2]))):
             limits = f"from 0 to {LIMIT:.8g}" if self.name == "plane" else "that is finite and not negative"
             raise SubscriptionError(f"area {at}: radius {radius[at]!s}: expected a number {limits}")
         return self.reaches(radius)

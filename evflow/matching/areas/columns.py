@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.events.gather import places_of, starts_of
-from evflow.matching.literals import LIMIT, shown
+from evflow.matching.literals import LIMIT, first_of, shown
 from evflow.matching.model import Area, Circle, GlobeCircle
 from evflow.matching.outlines import LEAST, MOST_CORNERS, Box, GlobeBox, GlobePolygon, Polygon
 
@@ -80,13 +80,10 @@ class AreaColumns:
         _offsets(self.start, len(self.rings) - 1, "start")
         if n and int(self.kind.max()) > POLYGON:
             raise SubscriptionError(f"kind: expected at most {POLYGON} but found {self.kind.max()}")
-        odd = (self.kind == POLYGON) != (np.diff(self.start) > 0)
-        if odd.any():
-            raise SubscriptionError(
-                f"area {int(odd.argmax())}: expected rings of polygons, and of them alone"
-            )
-        if (short := np.diff(self.rings) < 4).any():
-            raise SubscriptionError(_SHORT.format(int(short.argmax())))
+        for at in first_of((self.kind == POLYGON) != (np.diff(self.start) > 0)):
+            raise SubscriptionError(f"area {at}: expected rings of polygons, and of them alone")
+        for at in first_of(np.diff(self.rings) < 4):
+            raise SubscriptionError(_SHORT.format(at))
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -232,21 +229,16 @@ class AreaColumns:
         ends = _offsets(rings, len(held), "rings")
         begins = np.arange(len(ends)) if start is None else _offsets(start, len(ends) - 1, "start")
         most = (90.0, 360.0) if space == "globe" else (LIMIT,) * 2
-        wrong = ~(np.abs(held) <= most).all(axis=1)
-        if wrong.any():
-            at = int(wrong.argmax())
+        for at in first_of(~(np.abs(held) <= most).all(axis=1)):
             raise SubscriptionError(f"corner {at}: expected finite coordinates, found {held[at].tolist()}")
-        short = np.diff(ends) < 4
-        if short.any():
-            raise SubscriptionError(_SHORT.format(int(short.argmax())))
-        if (held[ends[:-1]] != held[ends[1:] - 1]).any():
-            at = int((held[ends[:-1]] != held[ends[1:] - 1]).any(axis=1).argmax())
+        for at in first_of(np.diff(ends) < 4):
+            raise SubscriptionError(_SHORT.format(at))
+        for at in first_of(np.not_equal(held[ends[:-1]], held[ends[1:] - 1]).any(axis=1)):
             raise SubscriptionError(f"ring {at}: expected its first corner once more at its end")
-        if (np.diff(begins) < 1).any():
-            raise SubscriptionError(f"polygon {int((np.diff(begins) < 1).argmax())} has no ring")
+        for at in first_of(np.diff(begins) < 1):
+            raise SubscriptionError(f"polygon {at} has no ring")
         counts = ends[begins[1:]] - ends[begins[:-1]] - np.diff(begins)
-        if counts.max(initial=0) > MOST_CORNERS:
-            at = int(counts.argmax())
+        for at in first_of(counts > MOST_CORNERS):
             raise SubscriptionError(
                 f"polygon {at}: {counts[at]:,} corners; expected at most {MOST_CORNERS:,}"
             )
@@ -256,9 +248,8 @@ class AreaColumns:
         if len(first):
             numbers[:, :2] = np.minimum.reduceat(held, first)
             numbers[:, 2:] = np.maximum.reduceat(held, first)
-        wide = (space == "globe") & (numbers[:, 3] - numbers[:, 1] > 360.0)
-        if wide.any():
-            raise SubscriptionError(f"polygon {int(wide.argmax())}: expected longitudes within 360 degrees")
+        for at in first_of((space == "globe") & (numbers[:, 3] - numbers[:, 1] > 360.0)):
+            raise SubscriptionError(f"polygon {at}: expected longitudes within 360 degrees")
         kind = np.full(len(first), POLYGON, np.uint8)
         return cls(space=space, kind=kind, numbers=numbers, start=begins, rings=ends, corners=held)
 
@@ -378,8 +369,7 @@ def _columns(space: str, **given: ArrayLike) -> Floats:
 
 
 def _refuse(wrong: NDArray[np.bool_], numbers: Floats, what: str) -> None:
-    if wrong.any():
-        at = int(wrong.argmax())
+    for at in first_of(wrong):
         raise SubscriptionError(f"area {at}: {numbers[at].tolist()} are {what}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from evflow.errors import SubscriptionError
 from evflow.matching.areas.columns import AreaColumns
-from evflow.matching.literals import shown
+from evflow.matching.literals import first_of, shown
 from evflow.matching.outlines import GlobePolygon, Polygon
 
 _KINDS = (3, 6)
@@ -71,8 +71,8 @@ def polygons_of(texts: Sequence[str], space: str, rows: Sequence[int] | None = N
         (shapely.is_empty(found), "it is empty"),
         (shapely.has_z(found), "it has a third coordinate"),
     ):
-        if wrong.any():
-            raise SubscriptionError(f"polygon {rows[int(wrong.argmax())]}: {what}")
+        for at in first_of(wrong):
+            raise SubscriptionError(f"polygon {rows[at]}: {what}")
     # Where all are of one part, each still is a list of parts.
     parts, owner = shapely.get_parts(found, return_index=True)
     _, corners, (rings, start) = (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching.areas.wkt import polygons_of
 from evflow.matching.columns.arrays import column
+from evflow.matching.literals import first_of
 from evflow.matching.operators import TAKES_NOTHING, Op
 
 _COLUMN = "constraints"
@@ -84,8 +85,8 @@ def _to_numpy(array: Any) -> NDArray[Any]:
 
 
 def _refuse_row(wrong: _Bools, what: str) -> None:
-    if wrong.any():
-        raise SubscriptionError(f"filter {int(wrong.argmax())}: {what}")
+    for at in first_of(wrong):
+        raise SubscriptionError(f"filter {at}: {what}")
 
 
 def _constraints(lists: Any) -> dict[str, Any]:
@@ -135,8 +136,7 @@ def _contents(fields: dict[str, Any], start: NDArray[np.int64]) -> dict[str, Any
 
 
 def _refuse(wrong: _Bools, start: NDArray[np.int64], what: str) -> None:
-    if wrong.any():
-        at = int(wrong.argmax())
+    for at in first_of(wrong):
         number = int(np.searchsorted(start, at, "right")) - 1
         raise SubscriptionError(f"filter {number}, constraint {at - int(start[number])}: {what}")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.areas.columns import BOX
-from evflow.matching.literals import checked_text
+from evflow.matching.literals import checked_text, first_of
 from evflow.matching.model import LIMIT
 from evflow.matching.operators import KNOWN, TAKES_NOTHING, TAKES_STRING, Op
 from evflow.matching.patterns import searcher
@@ -56,13 +56,7 @@ def _check_dictionary(given: Sequence[str], what: str) -> None:
 def _check_lengths(columns: FilterColumns) -> None:
     if not len(columns.start):
         raise SubscriptionError("start is empty; it holds one more than there are filters, so at least 0")
-    of_filters = {
-        "subscription": columns.subscription,
-        "x": columns.x,
-        "y": columns.y,
-        "radius": columns.radius,
-        "area": columns.area,
-    }
+    of_filters = {field: getattr(columns, field) for field in ("subscription", "x", "y", "radius", "area")}
     for field, held in of_filters.items():
         if held is not None and len(held) != len(columns):
             raise SubscriptionError(f"{field} has length {len(held)}; start says {len(columns)} filters")
@@ -81,7 +75,7 @@ def _check_start(columns: FilterColumns) -> None:
     start = columns.start
     if start[0] != 0:
         raise SubscriptionError(f"start[0] is {start[0]}; expected 0")
-    for at in _first(start[1:] < start[:-1]):
+    for at in first_of(start[1:] < start[:-1]):
         raise SubscriptionError(f"filter {at}: start falls from {start[at]} to {start[at + 1]}")
     if start[-1] != len(columns.name):
         raise SubscriptionError(f"start ends with {start[-1]}; there are {len(columns.name)} constraints")
@@ -100,9 +94,9 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
     op, text = columns.op, columns.text
     yield from _outside(columns.name, 0, len(columns.names) - 1, "name", "an index of names")
     yield from _outside(text, -1, len(columns.texts) - 1, "text", "an index of texts, or -1 for none")
-    for at in _first(TAKES_STRING[op] & (text < 0)):
+    for at in first_of(TAKES_STRING[op] & (text < 0)):
         yield at, f"{Op(int(op[at])).symbol} takes a string, but text is -1"
-    for at in _first(TAKES_NOTHING[op] & (text >= 0)):
+    for at in first_of(TAKES_NOTHING[op] & (text >= 0)):
         yield at, f"{Op(int(op[at])).symbol} takes no operand, but text is {text[at]}; expected -1"
     if op.max(initial=0) >= Op.ABSENT:
         yield from _special_problems(columns)
@@ -111,11 +105,11 @@ def _problems(columns: FilterColumns) -> Iterator[_Problem]:
 def _special_problems(columns: FilterColumns) -> Iterator[_Problem]:
     """The first problem of each kind that only operators have which engines do not see."""
     op, text = columns.op, columns.text
-    for at in _first(~KNOWN[op]):
+    for at in first_of(~KNOWN[op]):
         yield at, f"op is {op[at]}; expected the number of an Op, such as {int(Op.LT)} for {Op.LT.symbol}"
     if "" in columns.texts:
         nameless = (op >= Op.EQ_OTHER) & (op <= Op.GE_OTHER) & (text == columns.texts.index(""))
-        for at in _first(nameless):
+        for at in first_of(nameless):
             yield at, f"{Op(int(op[at])).symbol} takes the name of an attribute, but its text is empty"
     expression = (op == Op.MATCHES) | (op == Op.NOT_MATCHES)
     asked = np.flatnonzero(expression & (text >= 0) & (text < len(columns.texts)))
@@ -126,13 +120,8 @@ def _special_problems(columns: FilterColumns) -> Iterator[_Problem]:
             yield int(asked[text[asked] == number][0]), error.message
 
 
-def _first(wrong: NDArray[np.bool_]) -> list[int]:
-    """The place of the first that is wrong, if there is one."""
-    return [int(wrong.argmax())] if wrong.any() else []
-
-
 def _outside(held: NDArray[Any], least: int, most: int, what: str, meaning: str) -> Iterator[_Problem]:
-    for at in _first((held < least) | (held > most)):
+    for at in first_of((held < least) | (held > most)):
         yield at, f"{what} is {held[at]}; expected {least} to {most}, {meaning}"
 
 
@@ -163,7 +152,7 @@ def _check_ids(ids: NDArray[np.int64], count: int) -> None:
     for at, what in _outside(ids, 0, _HIGHEST_ID, "the id", "that an id may be"):
         raise SubscriptionError(f"subscription {at}: {what}")
     ordered = np.sort(ids)
-    for at in _first(ordered[1:] == ordered[:-1]):
+    for at in first_of(ordered[1:] == ordered[:-1]):
         raise SubscriptionError(f"id {ordered[at]} is given to two subscriptions")
 
 
@@ -176,7 +165,7 @@ def _check_areas(columns: FilterColumns, space: str | None) -> None:
     if x is None or y is None or radius is None:
         return
     there = ~np.isnan(x)
-    for at in _first(there) if space and columns.space and space != columns.space else ():
+    for at in first_of(there) if space and columns.space and space != columns.space else ():
         unit = "with a unit, such as 50 km" if space == "globe" else "without a unit"
         raise SubscriptionError(
             f"filter {at}: its area is on the {columns.space}, the matcher on the {space}; "
@@ -227,9 +216,9 @@ def _area_problems(
         (LIMIT, f"number up to {LIMIT:.8g}") if space == "plane" else (math.inf, "finite float64")
     )
     for what, held in zip(names, (x, y, radius), strict=True):
-        for at in _first(there & ~(np.isfinite(held) & (np.abs(held) <= limit))):
+        for at in first_of(there & ~(np.isfinite(held) & (np.abs(held) <= limit))):
             yield at, f"its {what} is {held[at]}; expected a {expected}"
-    for at in _first(there & (radius < 0)):
+    for at in first_of(there & (radius < 0)):
         yield at, f"its radius is {radius[at]}; expected 0 or more"
-    for at in _first(there & (np.abs(x) > 90)) if space == "globe" else ():
+    for at in first_of(there & (np.abs(x) > 90)) if space == "globe" else ():
         yield at, f"its latitude x is {x[at]}; expected -90 to 90 degrees"

@@ -122,13 +122,9 @@ class _Reader:
     def _rows(self) -> Places:
         """Where each event starts."""
         if self._starts is None:
-            batch = self.batch
-            if batch.offsets is not None:
-                self._starts = batch.offsets[:-1]
-            else:
-                self._starts = np.arange(batch.rows, dtype=np.int64) * (batch.schema.width or 0)
-            if batch.selection is not None:
-                self._starts = self._starts[batch.selection]
+            width = self.batch.schema.width or 0
+            places = self.batch.places()
+            self._starts = np.arange(self.batch.rows, dtype=np.int64) * width if places is None else places
         return self._starts
 
     def _places(self, walked: int, varying: int) -> Places:

@@ -201,13 +201,8 @@ class Index:
     ) -> None:
         """Give filters another centre, and another reach unless None; see ``Engine.move``."""
         columns = [np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(which, np.int32)]
-        columns.append(np.ascontiguousarray(centre, np.float64))
-        addresses = [address_of(column) for column in columns]
-        if reach is None:
-            addresses.append(0)
-        else:
-            columns.append(np.ascontiguousarray(reach, np.float64))
-            addresses.append(address_of(columns[-1]))
+        columns += [np.ascontiguousarray(held, np.float64) for held in (centre, reach) if held is not None]
+        addresses = [*map(address_of, columns), 0][:4]
         self._changes += len(ids)
         done = 0
         while True:
