@@ -60,6 +60,8 @@ class Engine:
         stalls: which stones cannot keep what came to them now.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
+        pending: events that ``run`` is to move, each with the stone and the input that they are for.
+        emitters: the names of stones that have emitted since ``emitted`` was called last.
         begun: the stones at which the events came in that are under way.
         aside: moves what handlers have submitted so far, while the events wait that came with those that they
             were called with; gives how many bytes of events these were.
@@ -94,12 +96,12 @@ class Engine:
         self.away: AbstractContextManager[None] = nullcontext()
         self.forsaken = False
         self._letters = letters
-        self._pending: deque[tuple[Slot, str, EventBatch]] = deque()
+        self.pending: deque[tuple[Slot, str, EventBatch]] = deque()
         self._seconds_aside = 0.0
         self._shared: Shared | None = None
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
-        self._emitted: set[str] = set()
+        self.emitters: set[str] = set()
         self._origin: tuple[str, bytes] | None = None
         self._merged: set[Slot] | None = None
         self._due: dict[str, float] = {}
@@ -136,12 +138,12 @@ class Engine:
             input: the input; "" for the one that fits best.
             origin: where they come into the flow: ``name`` and ``life`` of an ``evflow.stone.Entrance``.
         """
-        self._origin = None if self._pending else origin
-        self._pending.append((slot, input, batch))
+        self._origin = None if self.pending else origin
+        self.pending.append((slot, input, batch))
 
     def run(self) -> None:
         """Moves events until none moves any more."""
-        pending, begun = self._pending, self.begun
+        pending, begun = self.pending, self.begun
         self.begun = (*begun, *[slot for slot, _, _ in pending])
         while pending:
             slot, input, batch = pending.popleft()
@@ -158,13 +160,13 @@ class Engine:
 
     def _step_aside(self) -> int:
         """Moves what handlers have submitted so far, as if nothing else were under way; see ``aside``."""
-        before = (self._pending, self._origin, self._shared, self._seconds_aside)
+        before = (self.pending, self._origin, self._shared, self._seconds_aside)
         start = time.perf_counter()
-        self._pending = deque()
+        self.pending = deque()
         try:
             return self.aside()
         finally:
-            self._pending, self._origin, self._shared, seconds = before
+            self.pending, self._origin, self._shared, seconds = before
             self._seconds_aside = seconds + time.perf_counter() - start
 
     def entrance(self, slot: Slot) -> Entrance | None:
@@ -178,11 +180,9 @@ class Engine:
     def emitted(self) -> list[tuple[Actor, object]]:
         """The actors that have emitted since this was asked last, and how far; to be told by their
         ``settled`` when that has been handled."""
-        if not self._emitted:
-            return []
         slots = self.topology.slots
-        actors = [(name, slots[name].actor) for name in self._emitted if name in slots]
-        self._emitted.clear()
+        actors = [(name, slots[name].actor) for name in self.emitters if name in slots]
+        self.emitters.clear()
         marks: list[tuple[Actor, object]] = []
         for name, actor in actors:
             try:
@@ -225,7 +225,7 @@ class Engine:
         slot.frozen = False
         self.changed()
         for input, batch in slot.unpark():
-            self._pending.append((slot, input, batch))
+            self.pending.append((slot, input, batch))
 
     def requests(self) -> list[tuple[str, int]]:
         """What stones have asked for by ``reconfigure`` since this was called last: of each the name, and
@@ -267,7 +267,7 @@ class Engine:
             if target.frozen:
                 target.park("", batch)
             else:
-                self._pending.append((target, "", batch))
+                self.pending.append((target, "", batch))
 
     def tick(self, now: float, wall: float, held: Callable[[Slot], bool] = lambda slot: False) -> None:
         """Gives every generator that is due its tick.
@@ -426,7 +426,7 @@ class Engine:
             self._account(route, result, seconds)
             for event, reason, stage in faults:
                 self.give_up(route.stages[stage][0], event, reason)
-        self._pending.extend(leaving)
+        self.pending.extend(leaving)
         count = len(batch)
         for meter in route.meters:
             count_passing(meter, result, count)
@@ -507,21 +507,22 @@ class Engine:
 
     def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None
-        if not slot.actor.divides:
+        # One event alone is its own slice.
+        if not slot.actor.divides or len(batch) == 1:
             self._give(slot, input, batch)
-            if self._pending:
+            if self.pending:
                 self._step_aside()
             return
         slices = Slices(batch, self._shared_by_next(batch))
         for part in slices:
             self._give(slot, input, part)
-            if slices.left or self._pending:
+            if slices.left or self.pending:
                 slices.led_to(self._step_aside())
 
     def _shared_by_next(self, batch: EventBatch) -> Shared | None:
         """What slices a batch that the stone before got too, or that the next one will get."""
         if self._shared is None or self._shared.batch is not batch:
-            if not self._pending or self._pending[0][2] is not batch:
+            if not self.pending or self.pending[0][2] is not batch:
                 return None
             self._shared = Shared(batch)
         return self._shared
@@ -530,8 +531,11 @@ class Engine:
         assert slot.actor is not None
         try:
             if not slot.stalled:
-                with _HERE if slot.sends else self.away:
+                if slot.sends:
                     slot.actor.receive(batch, input)
+                else:
+                    with self.away:
+                        slot.actor.receive(batch, input)
                 if self.forsaken:
                     raise Forked
                 return
@@ -569,9 +573,9 @@ class Engine:
             return
         slot.counts[OUT] += len(batch)
         if number is None:
-            self._emitted.add(slot.name)
+            self.emitters.add(slot.name)
         for target, input in hops:
-            self._pending.append((target, input, batch))
+            self.pending.append((target, input, batch))
 
     def fault(self, slot: Slot, batch: EventBatch, reason: str | BaseException) -> None:
         """Counts events as errors of a stone and puts them among the dead letters."""

@@ -62,6 +62,7 @@ class Handed:
         refused: how often a queue was full, so far.
         refusal: the first refusal that nobody has been told of yet; "" if there is none.
         closing: whether the flow ends: then nothing more goes in once a queue was full.
+        waiting: submissions that wait.
     """
 
     def __init__(
@@ -81,12 +82,9 @@ class Handed:
         # The one that was put into last stands last.
         self._queues: dict[Slot, _Queue] = {}
         self._last: Slot | None = None
-        self._waiting = self._size = 0
+        self.waiting = self._size = 0
         self._ahead: dict[Slot, frozenset[Slot]] = {}
         self._version = -1
-
-    def __len__(self) -> int:
-        return self._waiting
 
     def put(self, slot: Slot, item: Item) -> None:
         """Puts in a batch or an event for a stone.
@@ -106,7 +104,7 @@ class Handed:
         queue.items.append(item)
         queue.bytes += size
         self._size += size
-        self._waiting += 1
+        self.waiting += 1
 
     def _refuse(self, slot: Slot, queue: _Queue) -> None:
         reason = (
@@ -145,7 +143,7 @@ class Handed:
 
     def run_aside(self) -> int:
         """Does the same while other events are under way; gives by how many bytes less waits then."""
-        if not self or len(self._engine.begun) > _DEEPEST:
+        if not self.waiting or len(self._engine.begun) > _DEEPEST:
             self._look()
             return 0
         size = self._size
@@ -155,7 +153,7 @@ class Handed:
 
     def extract(self) -> Iterator[tuple[Slot, EventBatch]]:
         """Takes out all that waits."""
-        while self._waiting:
+        while self.waiting:
             slot = next(slot for slot, queue in self._queues.items() if queue.items)
             yield slot, self._taken(self._queues[slot])
 
@@ -167,7 +165,7 @@ class Handed:
                 batch = self._taken(queue)
                 queue.before = len(queue.items)
                 return slot, batch
-        if not self._waiting:
+        if not self.waiting:
             self._queues.clear()
             self._last = None
         return None
@@ -200,7 +198,7 @@ class Handed:
             batch = EventBatch.from_encoded(first[0], events)
         queue.bytes -= size
         self._size -= size
-        self._waiting -= taken
+        self.waiting -= taken
         return batch
 
 

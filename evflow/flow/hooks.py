@@ -38,9 +38,6 @@ class Hooks:
         self._name = name
         self._known: tuple[_Known, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
     def add(self, call: Hook, links: bool) -> Callable[[], None]:
         """Adds a hook; see ``Worker.each_turn``."""
         hook = _Known(call, links)

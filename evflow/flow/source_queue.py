@@ -45,25 +45,29 @@ class SourceQueue:
         buffer: the events of one schema that were submitted last.
         changed: the lock of the queue; wakes threads that wait for room.
         taken: items taken out so far.
+        ready: batches made of what was taken out, each with the number of items; they wait while a link
+            downstream is full.
+        gated: whether it was looked for a filter that can be asked where events are submitted.
     """
 
     def __init__(self, slot: Slot, max_events: int, max_bytes: int) -> None:
         self.slot = slot
         self.buffer = SubmitBuffer()
-        self.changed = threading.Condition()
+        self._lock = threading.RLock()
+        self.changed = threading.Condition(self._lock)
         self.taken = 0
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._items: list[Item] = []
-        # Batches made of items, each with the number of these: they wait while a link downstream is full.
-        self._ready: deque[tuple[EventBatch, int]] = deque()
+        self.ready: deque[tuple[EventBatch, int]] = deque()
         self._came = 0
         # Bytes of the submit buffer's events that may wait, and that do among the items.
         self._room = self._laid = 0
         # The other items, and their bytes.
         self._count = self._bytes = 0
         self._sealed: str | None = None
-        self._gated = False
+        self._waiters = 0
+        self.gated = False
 
     # --- in the threads that submit
 
@@ -75,7 +79,7 @@ class SourceQueue:
             thread: the identity of the engine's thread, which writes none.
             room: see ``SubmitBuffer.begin``.
         """
-        with self.changed:
+        with self._lock:
             self.buffer.begin(schema, thread, room)
             self._room = min(self._max_events * self.buffer.least, self._max_bytes)
             self._renew(self.buffer.least)
@@ -86,7 +90,7 @@ class SourceQueue:
         Raises:
             FlowError: the queue is sealed.
         """
-        with self.changed:
+        with self._lock:
             if self._sealed is not None:
                 raise FlowError(f"stone {self.slot.name!r}: {self._sealed}")
             buffer = self.buffer
@@ -115,7 +119,7 @@ class SourceQueue:
 
     def make_room(self) -> bool:
         """Gives the submit buffer room if it is cramped; False if there is none, or the queue is sealed."""
-        with self.changed:
+        with self._lock:
             if self.cramped:
                 self._renew(self.buffer.wanted)
             return not self.cramped
@@ -125,7 +129,7 @@ class SourceQueue:
 
         What went in before is still there to be taken.
         """
-        with self.changed:
+        with self._lock:
             if self._sealed is None:
                 self._sealed = reason
                 self._add(self.buffer.shut())
@@ -145,55 +149,61 @@ class SourceQueue:
             FlowError: there was none within ``timeout`` seconds, or the flow ended.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self.changed:
-            while self.full and alive():
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise FlowError(
-                        f"stone {self.slot.name!r} is full: what was submitted waits, and there was no room "
-                        f"within {timeout} s; a stone downstream is slow or frozen, or give a longer timeout"
-                    )
-                # Woken now and then all the same, since a flow may end without taking anything.
-                self.changed.wait(0.1 if left is None else min(left, 0.1))
+        with self._lock:
+            self._waiters += 1
+            try:
+                while self.full and alive():
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        raise FlowError(
+                            f"stone {self.slot.name!r} is full: what was submitted waits, and there was no "
+                            f"room within {timeout} s; a stone downstream is slow or frozen, or give a "
+                            "longer timeout"
+                        )
+                    # Woken now and then all the same, since a flow may end without taking anything.
+                    self.changed.wait(0.1 if left is None else min(left, 0.1))
+            finally:
+                self._waiters -= 1
 
     # --- in the engine's thread
 
     @property
     def waiting(self) -> bool:
         """Whether anything waits."""
-        return bool(self._ready or self._items) or self.buffer.waiting > 0
+        return bool(self.ready or self._items) or self.buffer.waiting > 0
 
     @property
     def came(self) -> int:
         """Items that went in so far; all that was submitted before is among them."""
-        with self.changed:
+        with self._lock:
             self._add(self.buffer.take())
             return self._came
 
     def take(self) -> Iterator[EventBatch]:
         """Takes out what waits now, as few batches as its order allows; what is not asked for stays."""
-        if not self._ready:
+        if not self.ready:
             self._fill()
-        while self._ready:
-            batch, count = self._ready.popleft()
+        while self.ready:
+            batch, count = self.ready.popleft()
             self.taken += count
             yield batch
 
     def _fill(self) -> None:
         self.buffer.sync()
-        with self.changed:
+        with self._lock:
             self._add(self.buffer.take())
             items, self._items = self._items, []
             self._count = self._bytes = self._laid = 0
             if self.buffer.few:
                 # So that a source of few events always uses the same little memory.
                 self._renew(self.buffer.least)
-            self.changed.notify_all()
+            if self._waiters:
+                self.changed.notify_all()
         if len(items) == 1 and isinstance(items[0], EventBatch):
-            self._ready.append((items[0], 1))
+            self.ready.append((items[0], 1))
             return
         for group in _groups(items):
-            self._ready.extend(_joined(group))
+            self.ready.extend(_joined(group))
 
     def end(self, reason: str) -> list[EventBatch]:
         """Seals the queue, and takes out all that waits."""
@@ -201,17 +211,18 @@ class SourceQueue:
         return [*self.take(), *self.take()]
 
     def gate(self, topology: Topology) -> None:
-        """Has the first filter checked where events are submitted, if many come; counts what it rejected
-        there."""
+        """Has the first filter checked where events are submitted, once many have come; counts what it
+        rejected there."""
         buffer = self.buffer
-        if not self._gated and buffer.many and buffer.schema is not None and not is_busy():
-            self._gated = True
+        if self.gated:
+            buffer.sync()
+        elif buffer.schema is not None and not is_busy():
+            self.gated = True
             buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
-        buffer.sync()
 
     def ungate(self) -> None:
         """From now on all events are taken in: the graph changes."""
-        self._gated = False
+        self.gated = False
         self.buffer.set_gate(None)
 
     # --- with the lock

@@ -19,7 +19,7 @@ from evflow.codgen.llvm.append_ir import WORDS
 from evflow.engine.gate import Gate
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
-from evflow.events.gather import Offsets, Room, address_of, frozen, no_room, own_place
+from evflow.events.gather import ByteArray, Offsets, Room, address_of, no_room, own_place
 from evflow.schema import Schema
 
 SMALL = 4096
@@ -33,6 +33,9 @@ _CHUNK = 1 << 20
 
 _LARGE_CHUNK = 2 << 20
 """The same where events are large."""
+
+_LITTLE = 16 << 10
+"""Bytes of its memory that a source of few events goes on to use, at least."""
 
 _MARKS = _CHUNK // 64
 """Events of varying width that may lie here, for which as many ends are noted."""
@@ -69,6 +72,8 @@ class SubmitBuffer:
         self._room: Room = no_room
         # What is written to, and the same bytes as they are handed on.
         self._chunk = self._held = np.empty(0, np.uint8)
+        # The chunk's address, and how far it may be filled before it begins anew.
+        self._base = self._far = 0
         # Whether batches lie in the chunk, so that it must not be written to again.
         self._lent = False
         # Where events of varying width end, by address; and how many of those are taken out.
@@ -113,21 +118,25 @@ class SubmitBuffer:
 
     def take(self) -> EventBatch | None:
         """Takes out what lies here."""
-        if not self.waiting:
+        size = self.waiting
+        if not size:
             return None
         schema = self.schema
         assert schema is not None
-        offsets = self._offsets() if schema.width is None else None
-        size = self.waiting if offsets is None else int(offsets[-1])
-        first = self._start - address_of(self._chunk)
+        offsets = None
+        if schema.width is None:
+            offsets = self._offsets()
+            size = int(offsets[-1])
+        first = self._start - self._base
         self._start += size
         self._taken += size
         self.many = self._taken > _MANY * self.least
+        data: ByteArray | bytes
         if size >= LARGE:
             self._lent = True
             data = self._held[first : first + size]
         else:
-            data = frozen(self._chunk[first : first + size].copy())
+            data = self._chunk[first : first + size].tobytes()
         rows = len(offsets) - 1 if offsets is not None else size // (schema.width or 1)
         return EventBatch(schema, data, rows, offsets)
 
@@ -158,23 +167,27 @@ class SubmitBuffer:
         length = size * -(-_LARGE_CHUNK // size) if size >= LARGE else _CHUNK
         if self._lent or len(self._chunk) < length:
             self._take_chunk(length)
-        self._start = self._words[_AT] = address_of(self._chunk)
+        self._start = self._words[_AT] = self._base
         if len(self._ends):
             self._ended = 0
             self._words[_MARK] = address_of(self._ends)
             self._words[_MARKS_END] = address_of(self._ends) + self._ends.nbytes
-        self._words[_END] = self._start + max(0, min(len(self._chunk), room))
+        length = max(0, min(len(self._chunk), room))
+        self._words[_END] = self._base + length
+        self._far = self._base + min(_LITTLE, length // 2)
 
     def _take_chunk(self, length: int) -> None:
         # A source of few events need not have any of the memory that others send from.
         place = self._room(length) if self._lent or length > _CHUNK else None
         self._chunk, self._held = place or own_place(length)
+        self._base = address_of(self._chunk)
         self._lent = False
 
     @property
     def few(self) -> bool:
-        """Whether the chunk could begin anew without another one."""
-        return self.schema is not None and not self._lent and not self._words[_WRITING]
+        """Whether the chunk should begin anew, and could without another one."""
+        few: bool = self._words[_AT] >= self._far and not self._lent and not self._words[_WRITING]
+        return few and self.schema is not None
 
     # --- the gate
 

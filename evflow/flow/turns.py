@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from evflow.flow.net import Waker
 
@@ -71,14 +72,19 @@ class Turns:
             seconds: how long at most; None for as long as it takes.
         """
         self.wanted = True
-        _let_go(self._old)
-        if self._new and waiting():
-            # What they have submitted may have come too late for this turn.
-            self._old, self._new = self._new, self._old
-            return
-        _let_go(self._new)
+        if self._old:
+            _let_go(self._old)
+        self._bell.sleep(partial(self._stays, waiting), seconds)
+
+    def _stays(self, waiting: Callable[[], bool]) -> bool:
         # A thread that saw it wanted before may unset that only now: then nobody would wake the sleeper.
-        self._bell.sleep(lambda: not self.wanted or waiting(), seconds)
+        if not self.wanted or waiting():
+            # What those have submitted that wait may have come too late for this turn.
+            self._old, self._new = self._new, self._old
+            return True
+        if self._new:
+            _let_go(self._new)
+        return False
 
 
 def _let_go(waiting: deque[threading.Lock]) -> None:

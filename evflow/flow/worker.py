@@ -417,9 +417,11 @@ class Worker:
         self._end = End(finish, timeout)
 
     def _end_if_drained(self, end: End) -> None:
-        waits = self._handed or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
+        waits = (
+            self._handed.waiting or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
+        )
         drained = not waits and not self._net.owes
-        if not drained and not end.is_due(self.engine.waking.left() + len(self._handed)):
+        if not drained and not end.is_due(self.engine.waking.left() + self._handed.waiting):
             return
         for queue in self._queues:
             self._run_queue(queue, True)
@@ -483,7 +485,7 @@ class Worker:
             queue.seal(reason)
 
     def _waiting(self) -> bool:
-        if self._tasks or self._link_tasks or self._handed or self.engine.waking.waiting:
+        if self._tasks or self._link_tasks or self._handed.waiting or self.engine.waking.waiting:
             return True
         for queue in self._queues:
             if queue.waiting and not self._net.blocked(queue.slot):
@@ -495,15 +497,18 @@ class Worker:
         return self._net.blocked(slot, leaving=True)
 
     def _turn(self) -> None:
-        self._until = time.monotonic() + _PORTION
+        now = time.monotonic()
+        self._until = now + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self.engine.rhythmic:
-            self.engine.tick(time.monotonic(), time.time(), self._net.blocked)
-        self._do_link_tasks()
+            self.engine.tick(now, time.time(), self._net.blocked)
+        if self._link_tasks:
+            self._do_link_tasks()
         if self.engine.stalls:
-            self.engine.stalls.retry(time.monotonic())
-        self._net.receive(time.monotonic())
+            self.engine.stalls.retry(now)
+            self.run_inner()
+        self._net.receive(now)
         self.run()
         if not self._held_up():
             self._take()
@@ -512,11 +517,10 @@ class Worker:
         for task in tasks:
             task()
             self.run()
-        if self._hooks:
-            self._hooks.call(links=False)
-            self.run()
+        self._hooks.call(links=False)
+        self.run()
         self._net.finish(time.monotonic())
-        if self._drains and not self._handed:
+        if self._drains and not self._handed.waiting:
             self._end_drains()
 
     def _serve(self, now: float) -> None:
@@ -552,11 +556,13 @@ class Worker:
 
     def _take(self) -> None:
         for queue in self._queues:
-            try:
-                queue.gate(self.engine.topology)
-            except CONTAINED as error:
-                mishaps.tell(_log, f"stone {queue.slot.name!r}", "no filter is asked ahead of it", error)
-            if queue.waiting:
+            waiting = queue.waiting
+            if queue.gated or (waiting and queue.buffer.many):
+                try:
+                    queue.gate(self.engine.topology)
+                except CONTAINED as error:
+                    mishaps.tell(_log, f"stone {queue.slot.name!r}", "no filter is asked ahead of it", error)
+            if waiting:
                 self._run_queue(queue, False)
 
     def _ungate(self) -> None:
@@ -572,13 +578,15 @@ class Worker:
             self._entry = slot
             self.engine.submit(slot, batch, origin=(slot.name, b""))
             self.run()
-            if not regardless and self._net.blocked(slot):
+            if queue.ready and not regardless and self._net.blocked(slot):
                 return
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""
-        self.engine.run()
-        self.run_inner()
+        if self.engine.pending or self._handed.waiting or self.engine.emitters:
+            self.engine.run()
+            self.run_inner()
+        self._entry = None
 
     def run_arrived(self, slot: Slot) -> None:
         """Moves events that came over a link to a stone, but not those that handlers submit meanwhile."""
@@ -587,13 +595,14 @@ class Worker:
 
     def run_inner(self) -> None:
         """Moves what handlers have submitted, and has what stones have emitted be settled."""
-        for entry, onward in self._led:
-            self._net.leads(entry, onward)
-        self._led.clear()
-        self._handed.run(self._until)
+        if self._led:
+            for entry, onward in self._led:
+                self._net.leads(entry, onward)
+            self._led.clear()
+        if self._handed.waiting:
+            self._handed.run(self._until)
         # What is left of it goes before anything else that comes.
-        self.engine.waking.behind = bool(self._handed)
+        self.engine.waking.behind = self._handed.waiting > 0
         self._entry = None
-        emitted = self.engine.emitted()
-        if emitted:
-            self._net.settle_actors(emitted)
+        if self.engine.emitters:
+            self._net.settle_actors(self.engine.emitted())

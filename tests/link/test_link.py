@@ -446,7 +446,7 @@ def test_at_most_once_acknowledges_a_frame_only_once_it_was_handled() -> None:
     run, consumed = b.hub.run, list[int]()
 
     def run_long(slot: Slot) -> None:
-        with b.hub.serving():
+        with b.hub.serving:
             for _ in range(2):
                 network.now += 1.0
                 b.hub.finish(network.now)

@@ -15,7 +15,7 @@ def test_a_frame_waits_for_one_frame_of_every_other_peer() -> None:
         peer.hello("b")
         peer.say(m.Open(0, name, "end", "", name.encode().ljust(16), 1, 0), m.SchemaText(0, DESCRIPTION))
 
-    with b.hub.serving():
+    with b.hub.serving:
         peers["crowd"].say(*[frame(1 + number, number) for number in range(30)])
         peers["quiet"].say(frame(1, 1000), frame(2, 1001))
         assert arrived == []

@@ -49,21 +49,38 @@ def checked(topic: str, body: bytes) -> None:
         )
 
 
+class Serving:
+    """A context manager within which a pass may be under way: see ``Hub.serving``.
+
+    Attributes:
+        now: whether the thread is within it.
+    """
+
+    now = False
+
+    def __enter__(self) -> None:
+        self.now = True
+
+    def __exit__(self, *exception: object) -> None:
+        self.now = False
+
+
 class Notes:
     """Who listens to which topic.
 
     Args:
         refuse: called with the kind of what is refused, and the reason.
+        serving: within it notes wait, unless their listener is prompt.
 
     Attributes:
-        serving: whether a pass is under way, so that notes wait unless their listener is prompt.
+        waiting: the notes that wait: peer, topic and body of each.
     """
 
-    def __init__(self, refuse: Callable[[str, str], None]) -> None:
-        self.serving = False
+    def __init__(self, refuse: Callable[[str, str], None], serving: Serving) -> None:
+        self._serving = serving
         self._refuse = refuse
         self._listeners: dict[str, tuple[Listener, bool]] = {}
-        self._waiting: deque[tuple[str, str, memoryview]] = deque()
+        self.waiting: deque[tuple[str, str, memoryview]] = deque()
         self._waiting_bytes = 0
 
     def listen(self, topic: str, call: Listener, prompt: bool = False) -> None:
@@ -93,22 +110,22 @@ class Notes:
             )
             return
         note = memoryview(body).toreadonly()
-        if self.serving and not prompt:
+        if self._serving.now and not prompt:
             self._wait(peer, topic, note)
             return
         self.deliver(now)
         self._give(call, peer, topic, note, now)
 
     def _wait(self, peer: str, topic: str, body: memoryview) -> None:
-        self._waiting.append((peer, topic, body))
+        self.waiting.append((peer, topic, body))
         self._waiting_bytes += len(body) + _NOTE
         while self._waiting_bytes > _MOST_WAITING:
-            self._waiting_bytes -= len(self._waiting.popleft()[2]) + _NOTE
+            self._waiting_bytes -= len(self.waiting.popleft()[2]) + _NOTE
 
     def deliver(self, now: float) -> None:
         """Gives the notes that have waited for the end of a pass to who listens."""
-        while self._waiting and not self.serving:
-            peer, topic, body = self._waiting.popleft()
+        while self.waiting and not self._serving.now:
+            peer, topic, body = self.waiting.popleft()
             self._waiting_bytes -= len(body) + _NOTE
             self._give(self._listeners[topic][0], peer, topic, body, now)
 

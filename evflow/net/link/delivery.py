@@ -123,7 +123,7 @@ class Delivery:
         Raises:
             LinkError: their attributes cannot be sent; nothing was taken.
         """
-        for part in divided(batch):
+        for part in (batch,) if batch.attributes is None else divided(batch):
             tag = None
             if outlet.terms.exact and self._current is not None and self._tagged(outlet, self._current):
                 number = self._counts[outlet] = self._counts.get(outlet, -1) + 1
@@ -250,7 +250,8 @@ class Delivery:
                 self.trouble.failed(str(error), now)
                 return False
             self._gone, self._unsaved = [], {}
-        self.trouble.over()
+        if self.trouble.why:
+            self.trouble.over()
         return True
 
     def _note(self, bridge: str, stone: str, tags: Iterable[Provenance]) -> None:
@@ -352,10 +353,14 @@ class Delivery:
         self, inlets: Iterable[Inlet], now: float | None = None, ask_stones: bool = False
     ) -> None:
         """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
-        if self.trouble.why and (now is None or self.trouble.waits(now)):
+        unsettled = [inlet for inlet in inlets if inlet.pending]
+        if self.trouble.why:
+            if now is None or self.trouble.waits(now):
+                return
+        elif not unsettled:
             return
         safe: Paths = {}
-        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in inlets if inlet.pending]
+        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in unsettled]
         self._keep(safe)
         # Only what the journal has is acknowledged: after a kill it would come again, and be new.
         if not (safe or self.trouble.why) or self._save(now):

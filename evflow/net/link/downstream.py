@@ -71,14 +71,14 @@ class Downstream:
         """Whether a closed stone takes what was sent to it before: each closing allows it."""
         return 0 < self._closed[stone] <= self._repeating[stone]
 
-    def blocked(self, slot: Slot, bridge: str = "", repeats: bool = False, *, leaving: bool = False) -> bool:
+    def blocked(self, slot: Slot, leaving: bool = False, bridge: str = "", repeats: bool = False) -> bool:
         """Whether a stone is closed, or a bridge or a stone downstream of it is full.
 
         Args:
             slot: the stone.
+            leaving: whether they are events that the stone itself emits.
             bridge: over which bridge of another node they come; "" if over none.
             repeats: whether they were sent before.
-            leaving: whether they are events that the stone itself emits.
         """
         shut = bool(self._closed) and slot.name in self._closed and bridge not in self._passing
         if shut and not (repeats and self.repeating(slot.name)):

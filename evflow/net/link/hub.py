@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.mishaps import CONTAINED, Broken, named
 from evflow.net.link import messages as m
-from evflow.net.link.control import Listener, Notes, checked
+from evflow.net.link.control import Listener, Notes, Serving, checked
 from evflow.net.link.delivery import Delivery, Journal, Retired
 from evflow.net.link.downstream import Downstream
 from evflow.net.link.inlet import BUDGET, Budget, Inlet
@@ -66,6 +65,9 @@ class Hub:
             "too many peers", "unknown stone", "unknown topic", "protocol".
         run: moves the events that came for a stone until none moves any more.
         stopped: whether nothing that comes is taken in any more.
+        serving: within it ``receive`` and ``finish`` keep the links alive and run nothing: frames that come
+            are queued, and notes wait, but for those of prompt listeners. So a pass may be under way
+            meanwhile, and ``handle`` runs what has come.
     """
 
     def __init__(
@@ -93,14 +95,14 @@ class Hub:
         self.run: Callable[[Slot], None] = lambda slot: None
         self._after: Callable[[], None] = lambda: None
         self.stopped = False
-        self._serving = False
         self._left = False  # whether frames have come that can be handled at once
         self.downstream = Downstream(self.outlets)
         self.retired = Retired(self)
         self.delivery = Delivery(self.outlets, self.downstream, journal, self.retired)
         self.budget = Budget(memory, window, self._charged, self._blocked)
         self.remote_inputs = RemoteInputs(self)
-        self.notes = Notes(self.refuse)
+        self.serving = Serving()
+        self.notes = Notes(self.refuse, self.serving)
         self._entropy = entropy
         self._engine: Engine | None = None
         self._texts: dict[str, Schema] = {}
@@ -166,17 +168,6 @@ class Hub:
     def listen(self, topic: str, call: Listener, prompt: bool = False) -> None:
         """From now on ``call`` is given the notes of a topic; see ``Notes.listen``."""
         self.notes.listen(topic, call, prompt)
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        """Within it ``receive`` and ``finish`` keep the links alive and run nothing: frames that come are
-        queued, and notes wait, but for those of prompt listeners. So a pass may be under way meanwhile, and
-        ``handle`` runs what has come."""
-        self._serving = self.notes.serving = True
-        try:
-            yield
-        finally:
-            self._serving = self.notes.serving = False
 
     # --- bridges
 
@@ -422,14 +413,14 @@ class Hub:
 
     def arrived(self, inlet: Inlet) -> None:
         """Takes in the frames that have come for an inlet by now, unless their way is blocked."""
-        if not self._serving:
+        if inlet.queue and not self.serving.now:
             self._take_in([inlet])
 
     def _take_in(self, inlets: Iterable[Inlet]) -> None:
         """Takes in the frames that have come for inlets by now, one of each in turn: a frame waits for one
         frame of every other bridge, not for all that they have sent."""
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
-        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets if inlet.queue]
+        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets]
         while due:
             due = [
                 (inlet, last) for inlet, last in due if self._take_next(inlet) and not self._done(inlet, last)
@@ -461,7 +452,7 @@ class Hub:
             self.stopped
             or len(inlet.pending) >= _MAX_PENDING
             or bool(self.delivery.trouble.why)
-            or self.downstream.blocked(inlet.slot, inlet.bridge, inlet.repeats)
+            or self.downstream.blocked(inlet.slot, bridge=inlet.bridge, repeats=inlet.repeats)
         )
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
@@ -480,15 +471,16 @@ class Hub:
 
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
-        inlets = self.remote_inputs.all()
-        if self._serving:
+        inlets = [inlet for inlet in self.remote_inputs.all() if inlet.queue or inlet.pending]
+        if self.serving.now:
             self.delivery.settle_links(inlets, now)
         else:
-            self.handle(now)
+            if inlets or self.notes.waiting or self._left:
+                self.handle(now)
             self.delivery.settle(inlets, now)
             self.remote_inputs.tidy()
             self.retired.tidy(now)
-        self.budget.recount()
+        self.budget.stale = True
         for link in [*self.links.values()]:
             # Of many links a turn concerns few.
             if link.session is None or link.session.is_due(now):
@@ -496,9 +488,12 @@ class Hub:
 
     def handle(self, now: float) -> None:
         """Runs the notes and the frames that have come."""
-        self.notes.deliver(now)
+        if self.notes.waiting:
+            self.notes.deliver(now)
         self._left = False
-        self._take_in(self.remote_inputs.all())
+        inlets = [inlet for inlet in self.remote_inputs.all() if inlet.queue]
+        if inlets:
+            self._take_in(inlets)
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""

@@ -48,6 +48,7 @@ class Arrived(Struct):
         size: bytes of its events, for which its sender needs credit.
         tag: its provenance.
         extra: bytes of attributes.
+        weight: bytes of memory that it takes.
     """
 
     sequence: int
@@ -55,11 +56,10 @@ class Arrived(Struct):
     size: int
     tag: Provenance
     extra: int = 0
+    weight: int = 0
 
-    @property
-    def weight(self) -> int:
-        """Bytes of memory that it takes."""
-        return self.size + self.extra + _FRAME
+    def __post_init__(self) -> None:
+        self.weight = self.size + self.extra + _FRAME
 
 
 class Hold(NamedTuple):
@@ -293,6 +293,8 @@ class Budget:
 
     Attributes:
         total, window: see above.
+        stale: whether inlets may have gone, or frames were taken in: the budget is counted anew when next
+            asked.
     """
 
     def __init__(
@@ -310,7 +312,7 @@ class Budget:
         self._of: Counter[str] = Counter()
         self._all = 0
         self._channels: Counter[str] = Counter()
-        self._stale = True
+        self.stale = True
 
     def inlets(self) -> set[Inlet]:
         """The inlets that are counted."""
@@ -320,10 +322,6 @@ class Budget:
     def used(self) -> int:
         """Bytes that all peers have, waiting and allowed to be sent."""
         return sum(inlet.charged for inlet in self.inlets())
-
-    def recount(self) -> None:
-        """Inlets may have gone, and frames were taken in: the budget is counted anew when next asked."""
-        self._stale = True
 
     def note(self, inlet: Inlet) -> None:
         """Counts what an inlet has; to be called when that has become more."""
@@ -336,9 +334,9 @@ class Budget:
         self._all += more
 
     def _count(self) -> None:
-        if not self._stale:
+        if not self.stale:
             return
-        self._stale = False
+        self.stale = False
         self._counted, self._of, self._channels, self._all = {}, Counter(), Counter(), 0
         for inlet in self.inlets():
             self.note(inlet)

@@ -24,7 +24,7 @@ from evflow.net.link.attributes import MOST_EXTENT, extent
 from evflow.net.link.attributes import pack as pack_attributes
 from evflow.net.link.congestion import Congestion, CongestionHandler, relieve
 from evflow.net.link.inlet import DEPTH
-from evflow.net.link.messages import MOST_TEXTS
+from evflow.net.link.messages import MOST_TEXTS, NIL
 from evflow.net.link.provenance import Provenance
 from evflow.net.link.waiting import POLICIES, Entry, Waiting
 
@@ -205,7 +205,8 @@ class Outlet:
     @property
     def blocked(self) -> bool:
         """Whether no more may be emitted, by the policy."""
-        return self.owed_bytes >= self.terms.limit and self.terms.policy == "block"
+        owed = self._kept_bytes + self.waiting.bytes
+        return owed >= self.terms.limit and self.terms.policy == "block"
 
     def put(self, batch: EventBatch, tag: Provenance | None) -> None:
         """Takes an emission, with no more attributes than one frame may have; sends it if the receiver has
@@ -371,7 +372,7 @@ class Outlet:
         try:
             if len(batches) > 1 or batch.selection is not None:
                 batch = EventBatch.concat(batches, self.room)
-            attributes = pack_attributes(batch.attributes)
+            attributes = NIL if batch.attributes is None else pack_attributes(batch.attributes)
         except CONTAINED:
             for each in reversed(batches):
                 self.waiting.appendleft(Entry(each, first.low, first.tag))
@@ -392,6 +393,8 @@ class Outlet:
                 self.waiting.appendleft(Entry(first.batch.slice(count, rows), first.low, None))
                 return [first.batch.slice(0, count)]
         batches = [first.batch]
+        if not self.waiting.entries:
+            return batches
         texts, header = _extent(first.batch)
         while self.waiting.entries and size < most // 2:
             entry = self.waiting.entries[0]

@@ -251,6 +251,7 @@ class Links:
         # Peers, notes and time; see ``Hub``.
         self.forget, self.tell, self.listen = hub.forget, hub.tell, hub.listen
         self.finish, self.next_due = hub.finish, hub.next_due
+        self.blocked = hub.downstream.blocked
 
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
         """What a bridge gives its events to.
@@ -374,14 +375,16 @@ class Links:
 
     def receive(self, now: float) -> None:
         """Takes what had come over the sockets when the bell slept last, and runs it."""
-        # Handlers run when the sockets have been read: while one runs, another thread reads them.
-        with self._hub.serving():
-            self._receive(now)
-        self._hub.handle(time.monotonic())
+        # Frames that have waited are handled at the end of the turn.
+        if self.bell.ready:
+            # Handlers run when the sockets have been read: while one runs, another thread reads them.
+            with self._hub.serving:
+                self._receive(now)
+            self._hub.handle(now)
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
-        with self._hub.serving():
+        with self._hub.serving:
             self.bell.look()
             self._receive(now)
             self._hub.finish(now)
@@ -392,10 +395,6 @@ class Links:
             link = self._hub.connections.get(connection)
             if link is not None:
                 link.barred_by(reason, now)
-
-    def blocked(self, slot: Slot, leaving: bool = False) -> bool:
-        """True if a stone or bridge downstream is full; see ``Downstream.blocked``."""
-        return self._hub.downstream.blocked(slot, leaving=leaving)
 
     @property
     def owes(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import select
 import socket
 import struct
 
@@ -39,19 +40,29 @@ class Shortcut:
     Attributes:
         passed: messages that this side has sent over the connection, from the one on that tells of it.
         ended: whether the other side is gone, and all that it had sent was taken.
+        descriptor: the number of the socket over which messages come; None without one.
     """
 
     def __init__(self, connected: socket.socket | None, listener: socket.socket | None, token: bytes) -> None:
         self.passed = 0
         self.ended = False
-        self._socket = connected
+        self.descriptor: int | None = None
+        self._socket: socket.socket | None = None
+        self._poll = select.poll()
         self._listener = listener
         self._token = token
         # How many have come over the connection; None until the other side has told.
-        self._came: int | None = None if connected is None else 1
+        self._came: int | None = None
         self._broken = False
         # The next message, and how many must have come over the connection before it.
         self._waiting: tuple[int, bytes] | None = None
+        if connected is not None:
+            self._use(connected)
+
+    def _use(self, connected: socket.socket) -> None:
+        self._socket, self._came = connected, 1
+        self.descriptor = connected.fileno()
+        self._poll.register(self.descriptor, select.POLLIN)
 
     @classmethod
     def offer(cls) -> tuple[Shortcut, str, bytes] | None:
@@ -110,15 +121,15 @@ class Shortcut:
                     break
                 connected.setblocking(False)
                 if _shows(connected, self._token):
-                    self._socket, self._came = connected, 1
+                    self._use(connected)
                     break
                 connected.close()
         return self._socket is not None
 
     @property
-    def descriptor(self) -> int | None:
-        """The number of the socket over which messages come; None without one."""
-        return None if self._socket is None else self._socket.fileno()
+    def more(self) -> bool:
+        """Whether ``receive`` may give another message; to ask for one that is not here takes longer."""
+        return self._waiting is not None or bool(self._poll.poll(0))
 
     @property
     def waits(self) -> bool:
@@ -181,7 +192,8 @@ class Shortcut:
         for held in (self._socket, self._listener):
             if held is not None:
                 held.close()
-        self._socket = self._listener = None
+        self._socket = self._listener = self.descriptor = None
+        self._poll = select.poll()
 
 
 def _socket() -> socket.socket:

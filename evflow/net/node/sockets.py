@@ -425,6 +425,8 @@ class Sockets:
             # The connection may be given up because of what came.
             if self._shortcuts.get(connection) is not shortcut:
                 return
+            if not shortcut.more:
+                break
         self._tend(connection, shortcut)
 
     # --- what comes

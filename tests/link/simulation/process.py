@@ -188,7 +188,7 @@ class Process:
             raise Failure(f"node {self.name}: link to {peer}: {reason}, and nothing has gone wrong")
 
     def _serve(self) -> None:
-        with self.hub.serving():
+        with self.hub.serving:
             for _ in range(min(len(self.transport.inbox), _AT_ONCE)):
                 if self.transport.inbox:
                     self.hub.receive(*self.transport.inbox.popleft(), self.world.clock.now)
