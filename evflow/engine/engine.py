@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from operator import add
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
@@ -43,6 +43,7 @@ MOST_SCHEMAS = 1000
 _PARTED = 20_000
 """Events, a run counted as 64 of them, after which the passes of a route are compiled as one."""
 _log = logging.getLogger("evflow.engine")
+_SLOT = itemgetter(0)
 _HERE: AbstractContextManager[None] = nullcontext()
 
 
@@ -144,7 +145,7 @@ class Engine:
     def run(self) -> None:
         """Moves events until none moves any more."""
         pending, begun = self.pending, self.begun
-        self.begun = (*begun, *[slot for slot, _, _ in pending])
+        self.begun = (*begun, *map(_SLOT, pending))
         while pending:
             slot, input, batch = pending.popleft()
             try:

@@ -130,7 +130,8 @@ class EventBatch:
             SchemaError: the bytes are not exactly so many valid events; names event, field, byte, expected
                 and found.
         """
-        schema = Schema.of(schema)
+        if schema.__class__ is not Schema:
+            schema = Schema.of(schema)
         if isinstance(data, bytes) and count == 1 and is_one(schema, data):
             return cls(schema, data, 1)
         try:

@@ -47,7 +47,6 @@ class SourceQueue:
         taken: items taken out so far.
         ready: batches made of what was taken out, each with the number of items; they wait while a link
             downstream is full.
-        gated: whether it was looked for a filter that can be asked where events are submitted.
     """
 
     def __init__(self, slot: Slot, max_events: int, max_bytes: int) -> None:
@@ -67,7 +66,7 @@ class SourceQueue:
         self._count = self._bytes = 0
         self._sealed: str | None = None
         self._waiters = 0
-        self.gated = False
+        self._gated = False
 
     # --- in the threads that submit
 
@@ -214,15 +213,15 @@ class SourceQueue:
         """Has the first filter checked where events are submitted, once many have come; counts what it
         rejected there."""
         buffer = self.buffer
-        if self.gated:
+        if self._gated:
             buffer.sync()
         elif buffer.schema is not None and not is_busy():
-            self.gated = True
+            self._gated = True
             buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
 
     def ungate(self) -> None:
         """From now on all events are taken in: the graph changes."""
-        self.gated = False
+        self._gated = False
         self.buffer.set_gate(None)
 
     # --- with the lock

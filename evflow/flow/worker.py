@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from evflow import mishaps
@@ -54,12 +55,15 @@ class Worker:
         bell: wakes it.
         turns: lets threads wait for its turns.
         closing: set once no more may be submitted.
+        ident: the thread's identity; None until it has begun.
         pace, reserve, spare: see ``Net``; nobody waits and there is no room where there are no links.
     """
 
     def __init__(self, engine: Engine, name: str, max_events: int, max_bytes: int, net: Net) -> None:
         self.engine = engine
         self._net = net
+        # Whether a stone or bridge downstream of what a stone emits itself is full.
+        self._held: Callable[[Slot], bool] = partial(net.blocked, leaving=True)
         self.bell = self._net.bell
         self.turns = Turns(self.bell)
         self.engine.waking.ring = self.bell.ring
@@ -82,7 +86,7 @@ class Worker:
         self._end: End | None = None
         self._finished = False
         self._failure: BaseException | None = None
-        self._ident: int | None = None
+        self.ident: int | None = None
         self._parent: int | None = None
         self._standby: Standby | None = None
         if net.patience is not None:
@@ -92,12 +96,7 @@ class Worker:
     def start(self) -> None:
         """Begins."""
         self._thread.start()
-        self._ident = self._thread.ident
-
-    @property
-    def ident(self) -> int | None:
-        """The thread's identity; None until it has begun."""
-        return self._ident
+        self.ident = self._thread.ident
 
     def open_queue(self, slot: Slot) -> SourceQueue:
         """A new source queue for a stone."""
@@ -143,7 +142,7 @@ class Worker:
         Raises:
             FlowError: the flow is closed, or there was no room within ``timeout`` seconds.
         """
-        if threading.get_ident() == self._ident:
+        if threading.get_ident() == self.ident:
             # Also while the flow closes, which handles everything first.
             self.enter_inner(queue, item)
             return
@@ -176,7 +175,7 @@ class Worker:
         Raises:
             FlowError: see ``enter``.
         """
-        if threading.get_ident() == self._ident or not queue.cramped:
+        if threading.get_ident() == self.ident or not queue.cramped:
             return False
         self._wait_for_room(queue, timeout)
         if queue.buffer.wanted >= LARGE:
@@ -222,7 +221,7 @@ class Worker:
     @property
     def in_handler(self) -> bool:
         """Whether a handler of this flow calls: it must not wait until all has been handled."""
-        return threading.get_ident() == self._ident or self._actor_at_work() is not None
+        return threading.get_ident() == self.ident or self._actor_at_work() is not None
 
     def do(self, task: Callable[[], T], timeout: float | None = None, links: bool = False) -> T | None:
         """Has the thread do a task and waits for its result.
@@ -372,7 +371,7 @@ class Worker:
         """In a fork: the flow is the parent's, and has no thread here."""
         self._parent, self.closing = os.getppid(), True
         # A handler that forked returns to the engine.
-        self.engine.forsaken = threading.get_ident() == self._ident
+        self.engine.forsaken = threading.get_ident() == self.ident
         renew(self._queues_lock, *(queue.changed for queue in self._queues))
         if self._standby is not None:
             self._standby.forsake()
@@ -417,11 +416,10 @@ class Worker:
         self._end = End(finish, timeout)
 
     def _end_if_drained(self, end: End) -> None:
-        waits = (
-            self._handed.waiting or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
-        )
+        left = self._handed.waiting
+        waits = left or self.engine.waking.busy() or any(queue.waiting for queue in self._queues)
         drained = not waits and not self._net.owes
-        if not drained and not end.is_due(self.engine.waking.left() + self._handed.waiting):
+        if not drained and not end.is_due(self.engine.waking.left() + left):
             return
         for queue in self._queues:
             self._run_queue(queue, True)
@@ -432,7 +430,7 @@ class Worker:
         self._finished = True
 
     def _work(self) -> None:
-        self._ident = threading.get_ident()
+        self.ident = threading.get_ident()
         if self._standby is not None:
             self._standby.begin()
         try:
@@ -492,10 +490,6 @@ class Worker:
                 return not self._held_up()
         return False
 
-    def _held(self, slot: Slot) -> bool:
-        """True if a stone or bridge downstream of what a stone emits itself is full."""
-        return self._net.blocked(slot, leaving=True)
-
     def _turn(self) -> None:
         now = time.monotonic()
         self._until = now + _PORTION
@@ -503,8 +497,7 @@ class Worker:
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self.engine.rhythmic:
             self.engine.tick(now, time.time(), self._net.blocked)
-        if self._link_tasks:
-            self._do_link_tasks()
+        self._do_link_tasks()
         if self.engine.stalls:
             self.engine.stalls.retry(now)
             self.run_inner()
@@ -556,13 +549,12 @@ class Worker:
 
     def _take(self) -> None:
         for queue in self._queues:
-            waiting = queue.waiting
-            if queue.gated or (waiting and queue.buffer.many):
+            if queue.buffer.many:
                 try:
                     queue.gate(self.engine.topology)
                 except CONTAINED as error:
                     mishaps.tell(_log, f"stone {queue.slot.name!r}", "no filter is asked ahead of it", error)
-            if waiting:
+            if queue.waiting:
                 self._run_queue(queue, False)
 
     def _ungate(self) -> None:

@@ -130,7 +130,8 @@ class Downstream:
 
     def holds(self) -> list[Hold]:
         """The stones that keep events in memory now."""
-        self._refresh()
+        if self.engine is None or self._version != self.engine.version:
+            self._refresh()
         if not self._keepers:
             return []
         return [Hold(slot, *slot.kept_ever) for slot in self._keepers if slot.keeps_events]

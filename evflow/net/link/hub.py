@@ -420,7 +420,7 @@ class Hub:
         """Takes in the frames that have come for inlets by now, one of each in turn: a frame waits for one
         frame of every other bridge, not for all that they have sent."""
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
-        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets]
+        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets if inlet.queue]
         while due:
             due = [
                 (inlet, last) for inlet, last in due if self._take_next(inlet) and not self._done(inlet, last)
@@ -491,9 +491,7 @@ class Hub:
         if self.notes.waiting:
             self.notes.deliver(now)
         self._left = False
-        inlets = [inlet for inlet in self.remote_inputs.all() if inlet.queue]
-        if inlets:
-            self._take_in(inlets)
+        self._take_in(self.remote_inputs.all())
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""

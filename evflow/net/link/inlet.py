@@ -210,7 +210,7 @@ class Inlet(Struct, eq=False):
 
     def admits(self, arrived: Arrived) -> bool:
         """Whether there is room for a frame that came; if not, its channel has to be closed."""
-        beyond = arrived.weight - self.room
+        beyond = arrived.weight - max(self._credit - self._came, 0)
         if beyond <= 0 or self.budget.admits(self, beyond):
             return True
         self.wanted = arrived.weight
@@ -328,7 +328,7 @@ class Budget:
         before = self._counted.get(inlet)
         if before is None:
             self._channels[inlet.peer] += 1
-        charged = self._counted[inlet] = inlet.charged
+        charged = self._counted[inlet] = inlet.queued_bytes + max(inlet._credit - inlet._came, 0)
         more = charged - (before or 0)
         self._of[inlet.peer] += more
         self._all += more

@@ -401,6 +401,8 @@ class Session:
             keep = partial(self._hub.transport.keep, self._conduit, message.place[0])
             body = steadied(schema, body, message.events, keep).data
         batch = EventBatch.from_bytes(schema, body, message.events)
+        if message.attributes == m.NIL:
+            return batch
         attributes = unpack_attributes(message.attributes, message.events)
         return batch if attributes is None else batch.with_attributes(attributes)
 

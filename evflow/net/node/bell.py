@@ -56,8 +56,8 @@ class NetBell:
         ``waiting()``, but finds which sockets are ready."""
         self.asleep = True
         # Rounded up, or it would wake just before what is due.
-        milliseconds = -1 if seconds is None else math.ceil(max(seconds, 0.0) * 1e3)
-        self.ready = zmq.zmq_poll(self._watched, 0 if waiting() else milliseconds)
+        milliseconds = 0 if waiting() else -1 if seconds is None else max(math.ceil(seconds * 1e3), 0)
+        self.ready = zmq.zmq_poll(self._watched, milliseconds)
         self.asleep = False
         # The first that is watched is the bell itself.
         if self.ready and self.ready[0][0] == self._fd:

@@ -426,6 +426,8 @@ class Sockets:
             if self._shortcuts.get(connection) is not shortcut:
                 return
             if not shortcut.more:
+                if shortcut.descriptor in self._watched:
+                    return
                 break
         self._tend(connection, shortcut)
 
