@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from evflow.disk import Meta, Numbered, Things, Trouble
 from evflow.errors import GraphError, UnwrittenError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.events.joining import MANY, join_last, joined
+from evflow.events.joining import MANY, join_last, joined, pieces
 from evflow.outside import from_json, from_msgpack, shown
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, Stone, arrivals, checked_integer, titled
@@ -106,7 +106,7 @@ class _Keeper(Actor):
     def receive(self, batch: EventBatch, input: str) -> None:
         done = 0
         try:
-            for part in _parts(batch) if self.keeps else (batch,):
+            for part in pieces(batch, MOST_PIECE) if self.keeps else (batch,):
                 if self.keeps and part.nbytes > MOST_EVENT:
                     told = f"an event of {part.nbytes} bytes; storage file {self._path} takes at most"
                     self.context.fault(part, f"{told} {MOST_EVENT}")
@@ -285,7 +285,7 @@ class _File(Numbered):
         for batch in batches:
             if batch.schema.fingerprint not in self._known:
                 self._noted(["schema", json.dumps(batch.schema.description)])
-        parts = (part for batch in batches for part in _parts(batch))
+        parts = (part for batch in batches for part in pieces(batch, MOST_PIECE))
         self.replace(self.next, self._state(), map(self._things, parts))
         self.position = self.first
 
@@ -317,13 +317,3 @@ class _File(Numbered):
     def close(self) -> None:
         self._closed = True
         super().close()
-
-
-def _parts(batch: EventBatch) -> Iterator[EventBatch]:
-    """A batch in parts that are no larger than a piece should be, if its events are not."""
-    if batch.nbytes <= MOST_PIECE or len(batch) == 1:
-        yield batch
-        return
-    middle = len(batch) // 2
-    yield from _parts(batch.slice(0, middle))
-    yield from _parts(batch.slice(middle, len(batch)))

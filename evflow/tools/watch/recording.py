@@ -27,6 +27,7 @@ from evflow.closing import Closing
 from evflow.disk import Log
 from evflow.errors import EvflowError, FlowError, LinkError, UnwrittenError
 from evflow.events.batch import EventBatch
+from evflow.events.joining import pieces
 from evflow.net.link.attributes import pack, unpack
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
@@ -137,11 +138,10 @@ class Recorder(Closing):
 
     def _write(self, batch: EventBatch, seconds: float | None) -> None:
         at = self._clock() - self._began if seconds is None else seconds
-        for part in _parts(batch):
-            number = self._number(part.schema)
-            whole = part.compact()
+        for whole in pieces(batch, _LARGE):
+            number = self._number(whole.schema)
             try:
-                attributes = pack(part.attributes)
+                attributes = pack(whole.attributes)
             except LinkError as error:
                 raise FlowError(f"{self._path}: {error}") from error
             self._log.append(["events", at, number, len(whole), attributes], whole.data.data)
@@ -158,17 +158,6 @@ class Recorder(Closing):
     def close(self) -> None:
         """Ends it. Closing twice does nothing."""
         self._log.close()
-
-
-def _parts(batch: EventBatch) -> Iterator[EventBatch]:
-    """A batch in parts that are not larger than a piece should be, if its events are not."""
-    if batch.nbytes <= _LARGE or len(batch) < 2:
-        if len(batch):
-            yield batch
-        return
-    middle = len(batch) // 2
-    yield from _parts(batch.slice(0, middle))
-    yield from _parts(batch.slice(middle, len(batch)))
 
 
 class Recording:
