@@ -1,4 +1,4 @@
-"""Names of files for stones."""
+"""Names of files and folders for what a user has named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST = 100
 
 
 def file_name(name: str) -> str:
-    """A file's name for a stone, whatever characters the stone's name has.
+    """A file's name for a stone or a deployment, whatever characters its own name has.
 
     Example:
         >>> file_name("alerts"), file_name("../a b.c")

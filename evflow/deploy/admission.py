@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from evflow.disk import advice, private_folder
 from evflow.errors import DeployError, GraphError
@@ -13,14 +11,13 @@ from evflow.graph.handlers import is_handler_text, is_made_in
 from evflow.graph.kinds import announced, checked_class, place_of, stone_class
 from evflow.outside import shown
 from evflow.stone import Stone
+from evflow.stones.naming import file_name
 
 MOST_CODE = 64 << 10
 """Characters that a stone function may have."""
 
 MOST_FUEL = 100_000_000
 """Fuel that one call of a stone function may have: about a second."""
-
-_MOST_NAME = 100
 
 
 class Admission:
@@ -108,7 +105,7 @@ class Admission:
         """
         if not stone.files and not stone.reads:
             return
-        stone.keep_in(self._folder / "files" / _folder_name(deployment))
+        stone.keep_in(self._folder / "files" / file_name(deployment))
         for file in stone.files:
             try:
                 private_folder(file.parent)
@@ -119,11 +116,3 @@ class Admission:
                 ) from error
             if is_folder:
                 raise DeployError(f"file {file.name!r} is a folder")
-
-
-def _folder_name(deployment: str) -> str:
-    """A folder's name of a deployment's own, whatever characters the deployment's name has."""
-    name = quote(deployment, safe=" ").replace(".", "%2E")
-    if len(name) <= _MOST_NAME:
-        return name
-    return f"{name[:_MOST_NAME]}-{hashlib.sha256(deployment.encode()).hexdigest()[:32]}"
