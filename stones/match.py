@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,11 +260,11 @@ class Match(Acting):
         return self.location or LOCATIONS[self.space]
 
     def prepare(self) -> None:
+        # Once the flow runs there may be no file left to open, and events are not to wait for the compiler.
+        import_module("evflow.stones.matching.controls")
         _compile(self.engine, self.space)
 
     def open(self, context: Context) -> Actor:
-        # Once the flow runs there may be no file left to open, and events are not to wait for the compiler.
-        _controls_class()
         self.prepare()
         ledger = self.ledger()
         try:
@@ -274,7 +275,9 @@ class Match(Acting):
             raise
 
     def controls(self, call: Call) -> Controls:
-        return _controls_class()(lambda task: call(lambda actor: actor.do(task)), self.space)
+        from evflow.stones.matching.controls import Controls
+
+        return Controls(lambda task: call(lambda actor: actor.do(task)), self.space)
 
     @property
     def keeper(self) -> Path | None:
@@ -315,7 +318,11 @@ class Match(Acting):
 
     def tracker(self) -> Tracker | None:
         """What compares each event with the one before; None if the stone does not track."""
-        return None if self.track is None else _tracker_class()(limit=self.track_limit)
+        if self.track is None:
+            return None
+        from evflow.matching.tracking import Tracker
+
+        return Tracker(limit=self.track_limit)
 
     def _matcher(self) -> Matcher:
         return _matcher_class()(
@@ -411,20 +418,6 @@ def _matcher_class() -> type[Matcher]:
     from evflow.matching.matcher import Matcher
 
     return Matcher
-
-
-def _tracker_class() -> type[Tracker]:
-    # The same.
-    from evflow.matching.tracking import Tracker
-
-    return Tracker
-
-
-def _controls_class() -> type[Controls]:
-    # Also brings in numba.
-    from evflow.stones.matching.controls import Controls
-
-    return Controls
 
 
 @cache
