@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -410,8 +409,3 @@ class Subscription(Closing):
         A handler may close its own subscription; then it is closed soon. Closing twice does nothing.
         """
         self.channel.close_subscription(self._name)
-
-
-def new_token() -> str:
-    """What tells two channels of one name from each other."""
-    return os.urandom(4).hex()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from evflow.closing import Closing
-from evflow.echo.channel import Channel, new_token
+from evflow.echo.channel import Channel
 from evflow.echo.keeper import Keeper
 from evflow.echo.membership import Membership, Settings
 from evflow.echo.record import ChannelContact, Derivation, Record
@@ -174,7 +174,7 @@ class Process(Closing):
             FlowError: the process has made another channel of that name, or is closed.
         """
         self._refuse_if_closed()
-        record = Record(name, self.name, new_token(), schemas, policy, delivery, limit, derivation)
+        record = Record(name, self.name, os.urandom(4).hex(), schemas, policy, delivery, limit, derivation)
         with self.keeper.changing() as membership:
             made = [roster.record for roster in membership.rosters.values()]
         for other in made:
