@@ -49,6 +49,7 @@ class Deployment(Closing, Editing):
     Args:
         name: the deployment's name: that of its graph.
         hosts: daemon's name → contact; those that the deployment has beyond these are found.
+        cluster: the connections to ask over, which are closed with the handle; by default new ones.
         settings: ``name``, ``keys``, ``plain`` and ``timeout`` of this end; see ``Cluster``.
 
     Raises:
@@ -56,20 +57,11 @@ class Deployment(Closing, Editing):
         LinkError: no host answers.
     """
 
-    def __init__(self, name: str, hosts: Mapping[str, str], /, **settings: Any) -> None:
-        self._begin(name, hosts, Cluster(hosts, **settings))
-
-    @classmethod
-    def over(cls, name: str, hosts: Mapping[str, str], cluster: Cluster) -> Deployment:
-        """The handle of the deployment ``name``, asked for at the nodes ``hosts`` over the connections
-        ``cluster``, which are closed with the handle."""
-        handle = cls.__new__(cls)
-        handle._begin(name, hosts, cluster)
-        return handle
-
-    def _begin(self, name: str, hosts: Mapping[str, str], cluster: Cluster) -> None:
+    def __init__(
+        self, name: str, hosts: Mapping[str, str], /, *, cluster: Cluster | None = None, **settings: Any
+    ) -> None:
         self.name = name
-        self.cluster = cluster
+        self.cluster = Cluster(hosts, **settings) if cluster is None else cluster
         self._hosts = dict(hosts)
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}

@@ -15,45 +15,11 @@ from msgspec import Meta
 from msgspec.structs import astuple
 
 from evflow.deploy.record import Identity, Name, Record
-from evflow.deploy.register import NOBODY, Ballot, Number
+from evflow.deploy.register import Ballot as Ballot
+from evflow.deploy.register import Number
 from evflow.errors import DeployError
 from evflow.net.link.messages import MISREAD, MOST_NOTE, Numbered
 from evflow.outside import MOST_VALUES, Malformed, from_msgpack, shown
-
-__all__ = [
-    "MESSAGES",
-    "MOST_RECORD",
-    "MOST_SNAPSHOT",
-    "NOBODY",
-    "PIECE",
-    "TOPIC",
-    "Able",
-    "Accept",
-    "Accepted",
-    "Answer",
-    "Applied",
-    "Ballot",
-    "Busy",
-    "Cancel",
-    "Chosen",
-    "Close",
-    "Decision",
-    "Fetch",
-    "Message",
-    "Outbid",
-    "Piece",
-    "Prepare",
-    "Promise",
-    "Quiet",
-    "Ready",
-    "Settle",
-    "State",
-    "Unable",
-    "check_size",
-    "pack",
-    "packed",
-    "unpack",
-]
 
 TOPIC = "deploy"
 """The topic of the notes."""

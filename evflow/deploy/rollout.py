@@ -32,7 +32,7 @@ def deploy(
     except BaseException:
         cluster.close(0.0)
         raise
-    return Deployment.over(graph.name, hosts, cluster)
+    return Deployment(graph.name, hosts, cluster=cluster)
 
 
 def roll_out(cluster: Cluster, record: Record, replace: bool, timeout: float) -> None:

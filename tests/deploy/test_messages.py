@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from evflow.deploy import messages as m
+from evflow.deploy.register import NOBODY
 from evflow.errors import DeployError
 from tests.deploy.group import record_of
 from tests.deploy.strategies import MESSAGE
@@ -200,4 +201,4 @@ def test_message_of_too_many_values_is_refused() -> None:
 
 def test_ballots_are_ordered() -> None:
     low, high = m.Ballot(1, "B", ID), m.Ballot(2, "A", ID)
-    assert m.NOBODY < low < low.above() < high < high.above()
+    assert NOBODY < low < low.above() < high < high.above()
