@@ -14,12 +14,12 @@ from evflow.net.link.outlet import Terms
 from evflow.net.link.waiting import POLICIES
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
-from evflow.stones.code import Code, described, undescribed
+from evflow.stones.code import Code, Described, plain
 
 _DELIVERIES = ("at_least_once", "at_most_once")
 
 
-class Bridge(Acting):
+class Bridge(Described, Acting):
     """Carries events to a stone of another node, over a link that reconnects by itself.
 
     A graph adds one by itself where a link crosses from node to node; put one there yourself to say how it
@@ -72,6 +72,7 @@ class Bridge(Acting):
     """
 
     kind = "bridge"
+    parameters = ("peer", "stone", "input", "delivery", "policy", "limit")
 
     def __init__(
         self,
@@ -143,25 +144,8 @@ class Bridge(Acting):
         congestion = self.congestion
         if congestion is not None:
             congestion = handler_text(congestion) if self._inputs is None else source_of(congestion)
-        return {
-            "peer": self.peer,
-            "stone": self.stone,
-            "input": self.input,
-            "delivery": self.delivery,
-            "policy": self.policy,
-            "limit": self.limit,
-            "congestion": congestion,
-            "inputs": None if self._inputs is None else described(self._inputs),
-            "outputs": described(self._outputs),
-        }
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Bridge:
-        values = dict(settings)
-        if values["inputs"] is not None:
-            values["inputs"] = undescribed(values["inputs"])
-        values["outputs"] = undescribed(values["outputs"])
-        return cls(**values)
+        functions = {"congestion": congestion, "inputs": self._inputs, "outputs": self._outputs}
+        return {**super().settings(), **plain(functions)}
 
 
 class _Carrier(Actor):

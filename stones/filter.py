@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
 from evflow.schema import Schema
-from evflow.stone import Compiled, checked_integer, titled
-from evflow.stones.code import Code, code_settings
+from evflow.stones.code import Code, OfOneInput
 
 
-class Filter(Compiled):
+class Filter(OfOneInput):
     """Passes an event on, its bytes unchanged, where the function is not zero.
 
     Args:
@@ -38,6 +36,7 @@ class Filter(Compiled):
     """
 
     kind = "filter"
+    parameters = ("code", "input", "fuel")
     _returns = "filter"
 
     def __init__(
@@ -49,26 +48,7 @@ class Filter(Compiled):
         name: str | None = None,
         on: str | None = None,
     ) -> None:
-        super().__init__(name=name, on=on)
-        self.code = code
-        self.input = None if input is None else Schema.of(input)
-        self.fuel = checked_integer(f"{titled(self.kind, name)}: fuel", fuel)
-
-    @property
-    def inputs(self) -> Mapping[str, Schema | None]:
-        return {"input": self.input}
+        super().__init__(code, input, fuel, name, on)
 
     def function(self, declared: Schema | None, actual: Schema | None) -> Function:
         return build(self.code, self._returns, [Input("input", declared, actual)], fuel=self.fuel)
-
-    def settings(self) -> dict[str, Any]:
-        return code_settings(self.code, self.input, self.fuel)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Filter:
-        described = settings.get("input")
-        return cls(
-            settings["code"],
-            input=None if described is None else Schema.from_description(described),
-            fuel=settings["fuel"],
-        )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from evflow.errors import GraphError
 from evflow.graph.ticks import TICK
-from evflow.schema import Schema
 from evflow.stone import titled
 from evflow.stones.code import Code
 from evflow.stones.transform import Transform
@@ -45,6 +43,7 @@ class Generator(Transform):
     """
 
     kind = "generator"
+    parameters = ("code", "output", "period", "fuel")
 
     def __init__(
         self,
@@ -62,17 +61,3 @@ class Generator(Transform):
             )
         super().__init__(code, output=output, input=TICK, fuel=fuel, name=name, on=on)
         self.period = float(period)
-
-    def settings(self) -> dict[str, Any]:
-        settings = super().settings()
-        del settings["input"]
-        return {**settings, "period": self.period}
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Generator:
-        return cls(
-            settings["code"],
-            output=Schema.from_description(settings["output"]),
-            period=settings["period"],
-            fuel=settings["fuel"],
-        )

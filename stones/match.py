@@ -17,6 +17,7 @@ from evflow.matching.engine import ENGINES, STATES
 from evflow.matching.space import LOCATIONS
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
+from evflow.stones.code import Described
 from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
 from evflow.stones.matching.asked import COMPARED, Ask, Asked, Known, asks
 from evflow.stones.matching.bar import timed, tracking
@@ -40,7 +41,7 @@ _MOST_TOLD = 10
 """Things that are wrong, of which an error tells."""
 
 
-class Match(Acting):
+class Match(Described, Acting):
     """Matches events with subscriptions, which come and go while events flow.
 
     An event leaves by port 0 with the ids of the subscriptions that it satisfies, in one more field; or, with
@@ -112,6 +113,10 @@ class Match(Acting):
     """
 
     kind = "match"
+    parameters = (
+        "file", "path", "engine", "space", "location", "attributes", "threads", "route", "others", "field",
+        "limit", "track", "track_states", "track_limit",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -345,31 +350,13 @@ class Match(Acting):
         return self._read[1:]
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "subscriptions": [
-                {"subscription": one.text, "id": one.id, "port": one.port} for one in self.given
-            ],
-            "file": None if self.file is None else str(self.file),
-            "path": None if self.path is None else str(self.path),
-            "engine": self.engine,
-            "space": self.space,
-            "location": None if self.location is None else list(self.location),
-            "attributes": list(self.attributes),
-            "threads": self.threads,
-            "route": self.route,
-            "others": self.others,
-            "field": self.field,
-            "limit": self.limit,
-            "track": self.track,
-            "track_states": list(self.track_states),
-            "track_limit": self.track_limit,
-            "options": self.options,
-        }
+        given = [{"subscription": one.text, "id": one.id, "port": one.port} for one in self.given]
+        return super().settings() | {"subscriptions": given, "options": self.options}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Match:
-        plain = {key: value for key, value in settings.items() if key != "options"}
-        return cls(**plain, **settings["options"])
+        named = {key: value for key, value in settings.items() if key != "options"}
+        return cls(**named, **settings["options"])
 
 
 def _state(path: Path) -> object:

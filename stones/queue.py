@@ -19,10 +19,10 @@ from evflow.events.batch import EventBatch
 from evflow.events.gather import frozen
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Checkpoint, Context, Held, checked_integer, titled
-from evflow.stones.code import Code, code_settings, described, undescribed
+from evflow.stones.code import Code, Described
 
 
-class Queue(Acting):
+class Queue(Described, Acting):
     """Queues events of several schemas and calls its function at each arrival: joins, windows, thresholds.
 
     In the function ``count(a)`` is the number of events that wait at input ``a``, ``a[0].field`` reads the
@@ -73,6 +73,7 @@ class Queue(Acting):
     """
 
     kind = "queue"
+    parameters = ("code", "inputs", "outputs", "limit", "fuel")
     linked_ports = "any"
     exact = True
 
@@ -128,26 +129,6 @@ class Queue(Acting):
 
     def open(self, context: Context) -> Actor:
         return _Queue(context, self.function(), self.limit)
-
-    def settings(self) -> dict[str, Any]:
-        settings = code_settings(self.code, None, self.fuel)
-        del settings["input"]
-        return {
-            **settings,
-            "inputs": described(self._inputs),
-            "outputs": described(self.outputs),
-            "limit": self.limit,
-        }
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Queue:
-        return cls(
-            settings["code"],
-            inputs=undescribed(settings["inputs"]),
-            outputs=undescribed(settings["outputs"]),
-            limit=settings["limit"],
-            fuel=settings["fuel"],
-        )
 
 
 class _Queue(Actor):

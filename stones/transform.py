@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from evflow.codgen.front import Input, build
 from evflow.codgen.tree import Function
 from evflow.errors import EvflowError
 from evflow.schema import Schema
-from evflow.stone import Compiled, checked_integer, titled
-from evflow.stones.code import Code, code_settings
+from evflow.stones.code import Code, OfOneInput
 
 
-class Transform(Compiled):
+class Transform(OfOneInput):
     """Fills ``output``, a new event of another schema, and sends it where the function is not zero.
 
     Fields that the function does not set are zero, or their schema's default. The event's attributes
@@ -47,6 +45,7 @@ class Transform(Compiled):
     """
 
     kind = "transform"
+    parameters = ("code", "input", "output", "fuel")
 
     def __init__(
         self,
@@ -58,15 +57,8 @@ class Transform(Compiled):
         name: str | None = None,
         on: str | None = None,
     ) -> None:
-        super().__init__(name=name, on=on)
-        self.code = code
+        super().__init__(code, input, fuel, name, on)
         self.output = Schema.of(output)
-        self.input = None if input is None else Schema.of(input)
-        self.fuel = checked_integer(f"{titled(self.kind, name)}: fuel", fuel)
-
-    @property
-    def inputs(self) -> Mapping[str, Schema | None]:
-        return {"input": self.input}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         seen = self.input or schema
@@ -83,20 +75,4 @@ class Transform(Compiled):
             [Input("input", declared, actual)],
             [("output", self.output)],
             fuel=self.fuel,
-        )
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            **code_settings(self.code, self.input, self.fuel),
-            "output": self.output.description,
-        }
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Transform:
-        described = settings.get("input")
-        return cls(
-            settings["code"],
-            output=Schema.from_description(settings["output"]),
-            input=None if described is None else Schema.from_description(described),
-            fuel=settings["fuel"],
         )
