@@ -28,7 +28,7 @@ def office(**given: object) -> dict[str, object]:
 def test_picture_has_nodes_as_frames_with_counts_and_rates() -> None:
     high = stone(**{"in": 3000, "out": 900, "dropped": 2100})
     later = status(uptime=93786.0, stones={"trades/trades": stone("source"), "trades/high": high})
-    shown = texts(picture(survey(status(), office()), survey(later, office()), "trades", 2.0))
+    shown = texts(picture(survey(status(), office()), survey(later, office(), at=102.0), "trades"))
     assert "edge · lab1 · tcp://10.0.0.2:7000" in shown
     assert "office · lab2 · tcp://10.0.0.3:7000" in shown
     assert "3,000 in 900 out" in [" ".join(text.split()) for text in shown]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,8 +11,9 @@ from evflow.tools.watch.view import frame
 from tests.watch.fake import link, status, stone, survey
 
 
-def shown(before: Survey | None, after: Survey, seconds: float | None = None, **more: Any) -> str:
-    return click.unstyle(report.text(frame(before, after, seconds, **more)))
+def shown(before: Survey | None, after: Survey, seconds: float = 0.0, **more: Any) -> str:
+    later = replace(after, at=after.at + seconds)
+    return click.unstyle(report.text(frame(before, later, **more)))
 
 
 def row(text: str, first: str) -> list[str]:

@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 import zmq
 
+from evflow.deploy.client import Cluster
 from evflow.errors import EvflowError, LinkError
 from evflow.net.node.contact import Contact
 from evflow.net.node.keyfile import key_paths, read_public, read_secret, stamp_of
-from evflow.net.node.node import Node
 from evflow.outside import shown
 from evflow.tools.report import duration, size
 from evflow.tools.watch.diagnosis import Probe, diagnose
@@ -36,6 +36,7 @@ _PYTHON = (3, 11)
 _OPTIONAL = ("pygraphviz", "prometheus-client")
 _LITTLE_MEMORY = 256 << 20
 _FEW_FILES = 1024
+_POLL = 0.02
 _FAR = 1.0
 """Seconds that clocks may differ without anybody minding."""
 
@@ -428,25 +429,15 @@ class Greeting:
         Raises:
             LinkError: there cannot be such a node: a key is missing, or a contact wrong.
         """
-        node = Node(peers={self.peer: self.contact}, **self._settings)
-        links = node.attach("doctor")
         end = time.monotonic() + self.patience
-        try:
+        with Cluster({self.peer: self.contact}, **self._settings) as cluster:
             while True:
-                now = time.monotonic()
-                links.receive(now)
-                links.finish(now)
-                report = msgspec.convert(node.links()[self.peer], LinkStatus)
+                report = msgspec.convert(cluster.node.links()[self.peer], LinkStatus)
                 # Whoever refuses says why at once.
-                waiting = report.trouble in ("", "not connected yet") or report.trouble.startswith(
-                    "no answer"
-                )
-                if report.state == "up" or not waiting or now >= end:
+                waits = report.trouble in ("", "not connected yet") or report.trouble.startswith("no answer")
+                if report.state == "up" or not waits or time.monotonic() >= end:
                     return report
-                due = links.next_due(now)
-                links.bell.sleep(lambda: False, 0.1 if due is None else min(0.1, max(0.0, due - now)))
-        finally:
-            links.close()
+                time.sleep(_POLL)
 
     def clock(self) -> Finding:
         """How much the clock of the peer's host differs from that of this one."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
 from evflow.choices import suggestion
 from evflow.errors import DeployError
 from evflow.graph.draw import Live, Picture, draw
@@ -14,11 +16,6 @@ from evflow.outside import shown
 from evflow.tools.watch.status import DeploymentStatus, StoneStatus
 from evflow.tools.watch.survey import Survey, rates
 from evflow.tools.watch.view import notes_of
-
-_COUNTS = {
-    "in": "taken", "out": "left", "dropped": "dropped", "errors": "errors", "unmatched": "unmatched",
-    "queued": "queued",
-}  # fmt: skip
 
 
 def chosen(survey: Survey, name: str | None = None) -> str:
@@ -39,14 +36,13 @@ def chosen(survey: Survey, name: str | None = None) -> str:
     raise DeployError(f"{asked}: {there}{'; say which with --deployment NAME' if found else ''}")
 
 
-def picture(before: Survey | None, after: Survey, deployment: str, seconds: float | None = None) -> Picture:
+def picture(before: Survey | None, after: Survey, deployment: str) -> Picture:
     """A picture of a deployment as it is now.
 
     Args:
         before: a look before, for the rates; None for a picture without.
         after: the look now.
         deployment: its name.
-        seconds: between the two; by default by their clock.
 
     Raises:
         DeployError: there is no such deployment, or its graph cannot be read.
@@ -64,17 +60,14 @@ def picture(before: Survey | None, after: Survey, deployment: str, seconds: floa
     live = Live(
         {
             name.removeprefix(prefix): {"in": rate.taken, "out": rate.left}
-            for (_, name), rate in rates(before, after, seconds).items()
+            for (_, name), rate in rates(before, after).items()
             if name.startswith(prefix)
         },
         {name: note for name, stone in stones.items() if (note := _note(name, stone, known))},
         {node: _caption(node, after, known) for node in known.hosts},
         frozenset(node for node, state in known.members.items() if state.startswith("dead")),
     )
-    stats = {
-        name: {key: float(getattr(stone, attribute)) for key, attribute in _COUNTS.items()}
-        for name, stone in stones.items()
-    }
+    stats = {name: to_builtins(stone) for name, stone in stones.items()}
     return draw(graph, None, stats, live)
 
 

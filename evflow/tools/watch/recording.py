@@ -242,13 +242,9 @@ class Replayed:
 
     Attributes:
         events: submitted.
-        rounds: how often the recording was gone through.
-        late: seconds that it is behind the recording's own times: the flow took events more slowly.
     """
 
     events: int = 0
-    rounds: int = 0
-    late: float = 0.0
 
 
 def replay(
@@ -286,10 +282,8 @@ def replay(
                 left = began + seconds / speed - clock()
                 if left > 0:
                     wait(left)
-                done.late = max(0.0, -left)
             submit(batch)
             done.events += len(batch)
-        done.rounds += 1
         # A recording of nothing would be gone through without an end.
         if not loop or done.events == before:
             return done

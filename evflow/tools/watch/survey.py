@@ -133,7 +133,7 @@ class Rate:
     busy: float = 0.0
 
 
-def rates(before: Survey | None, after: Survey, seconds: float | None = None) -> dict[tuple[str, str], Rate]:
+def rates(before: Survey | None, after: Survey) -> dict[tuple[str, str], Rate]:
     """What each stone did a second between two looks: (node, stone) → rate.
 
     Stones that were not there before are left out, and all of a node that was restarted meanwhile: nobody
@@ -142,9 +142,8 @@ def rates(before: Survey | None, after: Survey, seconds: float | None = None) ->
     Args:
         before: the first look; None if there was none.
         after: the second.
-        seconds: between the two; by default by their clock.
     """
-    passed = 0.0 if before is None else after.at - before.at if seconds is None else seconds
+    passed = 0.0 if before is None else after.at - before.at
     if before is None or passed <= 0:
         return {}
     earlier = before.alive

@@ -51,19 +51,18 @@ def status_text(survey: Survey) -> str:
     return "\n\n".join(parts)
 
 
-def frame(before: Survey | None, after: Survey, seconds: float | None = None, most: int = _STONES) -> Group:
+def frame(before: Survey | None, after: Survey, most: int = _STONES) -> Group:
     """One frame of the live view.
 
     Args:
         before: the look before; None for a frame without rates.
         after: the look now.
-        seconds: between the two; by default by their clock.
         most: stones to show.
     """
     from rich.console import Group
     from rich.text import Text
 
-    rate, stones = rates(before, after, seconds), _stones_of(after)
+    rate, stones = rates(before, after), _stones_of(after)
     busiest = sorted(stones, key=lambda one: rate.get(one[:2], Rate()).taken, reverse=True)[:most]
     shown = {one[:2] for one in busiest}
     rows = [
