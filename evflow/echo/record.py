@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
+from evflow.codgen.front import source_of
 from evflow.engine.fit import best_fit
 from evflow.errors import CodeError, GraphError, LinkError, SchemaError
-from evflow.graph.kinds import stone_class
 from evflow.graph.morph import Morph
 from evflow.net.link.messages import MISREAD
 from evflow.net.link.waiting import POLICIES
@@ -23,6 +23,8 @@ from evflow.net.node.contact import Contact
 from evflow.outside import from_json, shown
 from evflow.schema import Schema
 from evflow.stone import Compiled, Stone
+from evflow.stones.filter import Filter
+from evflow.stones.transform import Transform
 
 DELIVERIES = ("at_least_once", "at_most_once")
 
@@ -74,35 +76,19 @@ class Derivation(Struct, **_AS_ARRAY):
             GraphError: the stone is neither.
             CodeError: the source of its Python function cannot be read.
         """
-        if stone.kind not in _KINDS:
+        if not isinstance(stone, Filter | Transform) or stone.kind not in _KINDS:
             raise GraphError(
                 f"a channel is derived with the code of a filter, ev.Filter(…) or ev.Transform(…), "
                 f"found {stone!r}"
             )
-        settings = stone.settings()
-        output = settings.get("output")
-        return cls(
-            parent,
-            stone.kind,
-            settings["code"],
-            next(iter(stone.inputs.values())),
-            None if output is None else Schema.from_description(output),
-            settings["fuel"],
-        )
+        code, output = source_of(stone.code), getattr(stone, "output", None)
+        return cls(parent, stone.kind, code, stone.input, output, stone.fuel)
 
     def stone(self, name: str) -> Compiled:
         """The stone that does it."""
-        settings = {
-            "code": self.code,
-            "input": None if self.input is None else self.input.description,
-            "fuel": self.fuel,
-        }
-        if self.output is not None:
-            settings["output"] = self.output.description
-        stone = stone_class(self.kind).from_settings(settings)
-        assert isinstance(stone, Compiled)
-        stone.name = name
-        return stone
+        if self.output is None:
+            return Filter(self.code, input=self.input, fuel=self.fuel, name=name)
+        return Transform(self.code, output=self.output, input=self.input, fuel=self.fuel, name=name)
 
 
 class Record(Struct, **_AS_ARRAY):

@@ -53,17 +53,13 @@ class UpperSplit(Split):
 
     Args:
         schemas: what the channel carries; none for anything.
-        name: the stone's name.
-        on: the node it is placed on.
     """
 
     linked_ports = "free"
 
-    def __init__(
-        self, schemas: Iterable[Schema] = (), *, name: str | None = None, on: str | None = None
-    ) -> None:
-        super().__init__(name=name, on=on)
-        self.schemas = tuple(schemas)
+    def __init__(self, schemas: tuple[Schema, ...] = ()) -> None:
+        super().__init__()
+        self.schemas = schemas
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         return self.schemas or (None,)
