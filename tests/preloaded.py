@@ -43,14 +43,13 @@ class Process:
         pid: its number.
         returncode: as of ``Popen``, None while it runs.
         stdin: the pipe to it, if it has one.
-        stdout: the pipe from it, if it has one.
+        stdout, stderr: the pipes from it, if it has them.
     """
 
-    def __init__(self, server: _Server, pid: int, stdin: IO[Any] | None, stdout: IO[Any] | None) -> None:
+    def __init__(self, server: _Server, pid: int, pipes: Sequence[IO[Any] | None]) -> None:
         self._server = server
         self.pid = pid
-        self.stdin = stdin
-        self.stdout = stdout
+        self.stdin, self.stdout, self.stderr = pipes
 
     @property
     def returncode(self) -> int | None:
@@ -75,6 +74,18 @@ class Process:
             time.sleep(0.005)
         return code
 
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """What it has written, no more than its pipes hold, once it has ended; None where there is no
+        pipe, or not any more.
+
+        Raises:
+            TimeoutExpired: it did not end within ``timeout`` seconds.
+        """
+        self.wait(timeout)
+        if self.stdin is not None:
+            self.stdin.close()
+        return _rest(self.stdout), _rest(self.stderr)
+
     def kill(self) -> None:
         """Sends it SIGKILL, if it runs."""
         self.send_signal(signal.SIGKILL)
@@ -88,6 +99,13 @@ class Process:
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+def _rest(pipe: IO[Any] | None) -> Any:
+    if pipe is None or pipe.closed:
+        return None
+    with pipe:
+        return pipe.read()
 
 
 def start(
@@ -110,10 +128,10 @@ def start(
         cwd: its working directory.
         stdin: as of ``Popen``: a file, ``DEVNULL`` or ``PIPE``.
         stdout: likewise.
-        stderr: likewise, without ``PIPE``.
+        stderr: likewise.
         encoding: of the pipes; bytes by default.
     """
-    ours: list[IO[Any] | None] = [None, None]
+    ours: list[IO[Any] | None] = [None, None, None]
     given = []
     opened = []
     for number, wanted in enumerate((stdin, stdout, stderr)):
@@ -141,7 +159,7 @@ def start(
     finally:
         for descriptor in opened:
             os.close(descriptor)
-    return Process(server, pid, ours[0], ours[1])
+    return Process(server, pid, ours)
 
 
 def program(path: Path, wanted: str) -> None:

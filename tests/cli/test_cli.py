@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import evflow as ev
 from evflow.tools.cli import main
+from tests import preloaded
 
 Run = Callable[..., Result]
 File = Callable[..., Path]
@@ -57,6 +57,14 @@ def file(tmp_path: Path) -> File:
         return path
 
     return write
+
+
+def started(*arguments: object) -> preloaded.Process:
+    """The command in a process of its own."""
+    return preloaded.start(
+        "evflow.tools.cli:main", list(map(str, arguments)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )  # fmt: skip
 
 
 def rows(output: str) -> dict[str, list[str]]:
@@ -300,24 +308,13 @@ def test_interrupt_handles_what_was_submitted_and_exits_with_130(file: File) -> 
     # In short sleeps, since a signal that comes just before a sleep does not end it.
     wait = "    for _ in range(600):\n        time.sleep(0.1)\n"
     waiting = FEED + "    import time\n    print('waiting', flush=True)\n" + wait
-    command = [
-        sys.executable,
-        "-c",
-        "from evflow.tools.cli import main; main()",
-        "run",
-        str(file(TRADES + waiting)),
-    ]
-    assert ev.__file__ is not None
-    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment
-    ) as p:
-        assert p.stdout is not None
-        printed = ""
-        while "waiting" not in printed:
-            printed += p.stdout.readline()
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=30)
+    p = started("run", file(TRADES + waiting))
+    assert p.stdout is not None
+    printed = ""
+    while "waiting" not in printed:
+        printed += p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=30)
     assert p.returncode == 130
     # Two threads print, and a line may come between the words of another.
     assert (printed + out).count("IBM") == 2
@@ -351,17 +348,12 @@ g = ev.Graph("clock")
 beats = g.add(ev.Generator("output.number = input.count; return 1;", output=Beat, period=0.01, name="beats"))
 beats >> ev.Terminal(lambda beat: print("beat", beat.number, flush=True))
 """
-    command = [sys.executable, "-c", "from evflow.tools.cli import main; main()", "run", str(file(text))]
-    assert ev.__file__ is not None
-    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment
-    ) as p:
-        assert p.stdout is not None
-        assert p.stdout.readline() == "beat 0\n"
-        time.sleep(0.05)
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=30)
+    p = started("run", file(text))
+    assert p.stdout is not None
+    assert p.stdout.readline() == "beat 0\n"
+    time.sleep(0.05)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=30)
     assert p.returncode == 130
     assert "beats" in out
     assert "Traceback" not in err

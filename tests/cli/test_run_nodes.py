@@ -8,7 +8,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import evflow as ev
 from evflow.tools.cli import main
+from tests import preloaded
 from tests.node.processes import wait_for
+from tests.preloaded import Process
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -42,35 +42,26 @@ def feed(flow):
         flow["readings"].submit(Reading("Jena", number))
 """
 
-Process = subprocess.Popen[str]
 Start = Callable[..., Process]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts an evflow command in a process of its own, in the test's folder."""
-    assert ev.__file__ is not None
-    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1]), "PYTHONWARNINGS": "error"}
     begun: list[Process] = []
 
     def start(*arguments: str) -> Process:
-        command = [sys.executable, "-c", "from evflow.tools.cli import main; main()", *arguments]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            env=environment,
-            cwd=tmp_path,
-        )
+        process = preloaded.start(
+            "evflow.tools.cli:main", arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", env=os.environ | {"PYTHONWARNINGS": "error"}, cwd=tmp_path,
+        )  # fmt: skip
         begun.append(process)
         return process
 
     yield start
     for process in begun:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        process.kill()
+        process.communicate(60)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ import pytest
 from evflow.deploy.store import FileStore
 from evflow.disk import Store
 from evflow.errors import DeployError
+from tests import preloaded
 from tests.flow.test_full_disk import full_disk
 
 ROOT = Path(__file__).parents[2]
@@ -234,10 +234,10 @@ def test_value_that_cannot_be_written_as_it_grows_is_written_when_it_is_saved(tm
 def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None:
     random = Random(5)
     told = 0
+    program, folder = tmp_path / "writer.py", tmp_path / "folder"
+    program.write_text(WRITER)
     for _ in range(12):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8"
-        )
+        writer = preloaded.start(program, [str(folder)], stdout=subprocess.PIPE, encoding="utf-8")
         assert writer.stdout is not None
         for _ in range(random.randint(1, 60)):
             told = int(writer.stdout.readline())
@@ -245,7 +245,7 @@ def test_kill_at_any_moment_leaves_all_of_a_save_or_none(tmp_path: Path) -> None
         told = max([told, *map(int, writer.stdout.read().split())])
         writer.wait()
         writer.stdout.close()
-        store = FileStore(tmp_path)
+        store = FileStore(folder)
         kept = store.load()
         store.close()
         number = int.from_bytes(kept["a"], "big")

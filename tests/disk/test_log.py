@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -21,6 +19,7 @@ from hypothesis import strategies as st
 from evflow.disk import Log, OwnFile, Store
 from evflow.disk import log as log_module
 from evflow.errors import FlowError, UnwrittenError
+from tests import preloaded
 from tests.examples import tried
 
 ROOT = Path(__file__).parents[2]
@@ -416,15 +415,15 @@ while True:
 @pytest.mark.slow
 def test_a_kill_of_the_process_at_any_moment_leaves_all_of_a_save_or_nothing(tmp_path: Path) -> None:
     random = Random(5)
-    path, told = tmp_path / "kept", 0
+    path, program, told = tmp_path / "kept", tmp_path / "writer.py", 0
+    program.write_text(WRITER)
     for _ in range(12):
-        command = [sys.executable, "-c", WRITER, str(path)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8") as writer:
-            assert writer.stdout is not None
-            for _ in range(random.randint(1, 500)):
-                told = int(writer.stdout.readline())
-            writer.send_signal(signal.SIGKILL)
-            told = max([told, *map(int, writer.stdout.read().split())])
+        writer = preloaded.start(program, [str(path)], stdout=subprocess.PIPE, encoding="utf-8")
+        assert writer.stdout is not None
+        for _ in range(random.randint(1, 500)):
+            told = int(writer.stdout.readline())
+        writer.kill()
+        told = max([told, *map(int, writer.communicate(60)[0].split())])
         with closing(Store(path, "store", "tests 1")) as store:
             kept = store.load()
         assert kept["number"] in (told, told + 1)

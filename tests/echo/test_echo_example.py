@@ -5,38 +5,34 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import evflow
+from tests import preloaded
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.slow
 def test_the_office_gets_large_trades_of_the_desk() -> None:
-    assert evflow.__file__ is not None
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(evflow.__file__).parents[1]),
-        "PYTHONWARNINGS": "error",
-    }
-    desk = subprocess.Popen(
-        [sys.executable, EXAMPLES / "echo_desk.py", "60"],
-        stdout=subprocess.PIPE, encoding="utf-8", env=environment,
-    )  # fmt: skip
-    with desk:
+    settings: dict[str, Any] = {
+        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8",
+        "env": os.environ | {"PYTHONWARNINGS": "error"},
+    }  # fmt: skip
+    desk = preloaded.start(EXAMPLES / "echo_desk.py", ["60"], **settings)
+    try:
         assert desk.stdout is not None
         contact = desk.stdout.readline().split()[-1]
-        office = subprocess.run(
-            [sys.executable, EXAMPLES / "echo_office.py", contact],
-            capture_output=True, encoding="utf-8", env=environment, timeout=60,
-        )  # fmt: skip
+        office = preloaded.start(EXAMPLES / "echo_office.py", [contact], **settings)
+        out, err = office.communicate(60)
+    finally:
         desk.kill()
-    assert office.returncode == 0, office.stderr
+        desk.communicate(60)
+    assert office.returncode == 0, err
     # The first trades may be there before the members are printed.
-    *trades, members = sorted(office.stdout.splitlines())
+    *trades, members = sorted(out.splitlines())
     assert members == "members: desk, office"
     assert len(trades) == 5
     assert all(int(re.fullmatch(r"large: \w+ (\d+)", line)[1]) > 1000 for line in trades)  # type: ignore[index]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
-import signal
 import struct
 import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +22,7 @@ from evflow.errors import FlowError
 from evflow.events.attributes import Attributes
 from evflow.tools.watch import recording as recording_module
 from evflow.tools.watch.recording import Recorder, Recording, Replayed, replay
+from tests import preloaded
 from tests.examples import tried
 
 
@@ -209,17 +207,14 @@ with Recorder(sys.argv[1]) as recorder:
 
 @pytest.mark.slow
 def test_recording_of_a_killed_process_holds_all_it_had_written(path: Path) -> None:
-    assert ev.__file__ is not None
-    environment = os.environ | {"PYTHONPATH": str(Path(ev.__file__).parents[1])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, encoding="utf-8", env=environment
-    )
+    program = path.with_name("program.py")
+    program.write_text(KILLED)
+    process = preloaded.start(program, [str(path)], stdout=subprocess.PIPE, encoding="utf-8")
     assert process.stdout is not None
     for _ in range(20):
         told = int(process.stdout.readline())
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.kill()
+    process.communicate(60)
     assert sum(len(batch) for _, batch in Recording(path)) >= told
 
 
