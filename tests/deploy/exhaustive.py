@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -235,6 +236,11 @@ class Reach:
     all: dict[Local, None]
     saying: dict[int, dict[Local, None]]
 
+    @cached_property
+    def facts(self) -> frozenset[tuple[Any, ...]]:
+        """What can be seen of all."""
+        return frozenset(local.facts for local in self.all)
+
 
 World = tuple[tuple[Local, ...], tuple[Local, ...]]
 """Nodes and proposers."""
@@ -292,6 +298,8 @@ class Worlds:
         self._kinds: dict[object, int] = {}
         self._reaches: dict[tuple[Local, int], Reach] = {}
         self._checked: set[object] = set()
+        self._grown_of: dict[frozenset[tuple[Any, ...]], set[tuple[int, str, str]]] = {}
+        self._accepts = 0
 
     # --- what one does
 
@@ -326,6 +334,7 @@ class Worlds:
         if key not in self._numbers:
             number = self._numbers[key] = len(self._notes)
             self._notes.append((actor.name, message, note))
+            self._accepts |= isinstance(message, m.Accepted) << number
             for address in self._inbox if everybody else [to]:
                 self._inbox[address] |= 1 << number
             if to in self._to and not everybody:
@@ -419,9 +428,10 @@ class Worlds:
         """A proposer hears a node, or something else happens to it."""
         for after in self._nexts(at, said):
             yield voters, after
+        inbox = self._inbox[at.actor.address]
         for place, voter in enumerate(voters):
             for number, saying in self._reach(voter, said).saying.items():
-                if self._inbox[at.actor.address] >> number & 1:
+                if inbox >> number & 1:
                     heard = self._step(at, number)
                     for then in saying if heard is not None else ():
                         assert heard is not None
@@ -445,7 +455,7 @@ class Worlds:
     def _check(self, world: World) -> None:
         voters, proposers = world
         said = _all_sent(proposers)
-        reaches = [frozenset(at.facts for at in self._reach(voter, said).all) for voter in voters]
+        reaches = [self._reach(voter, said).facts for voter in voters]
         known = (*reaches, _all_sent(voters), *(proposer.facts for proposer in proposers))
         if known in self._checked:
             return
@@ -492,15 +502,14 @@ class Worlds:
 
     def _grown(self, facts: frozenset[tuple[Any, ...]]) -> set[tuple[int, str, str]]:
         """Of a node the sets of notes of what it has accepted, what it has learned, and is prepared for."""
-        accepts = sum(
-            1 << n for n, (_, message, _) in enumerate(self._notes) if isinstance(message, m.Accepted)
-        )
-        found = {(sent & accepts, learned, prepared) for sent, learned, prepared in facts}
-        return {
-            (a, *rest)
-            for a, *rest in found
-            if not any(a != b and a & b == a and rest == r for b, *r in found)
-        }  # type: ignore[misc]
+        if facts not in self._grown_of:
+            found = {(sent & self._accepts, learned, prepared) for sent, learned, prepared in facts}
+            self._grown_of[facts] = {
+                (a, *rest)
+                for a, *rest in found
+                if not any(a != b and a & b == a and rest == r for b, *r in found)
+            }  # type: ignore[misc]
+        return self._grown_of[facts]
 
     def _decided(self, sent: list[int], asked: dict[m.Ballot, Record]) -> list[Record]:
         """What is decided, if the nodes have sent these notes."""
