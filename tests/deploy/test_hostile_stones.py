@@ -90,7 +90,7 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
         lambda: handle.drain(0.2),
         handle.stats,
         handle.dead_letters,
-        lambda: handle.cluster.flow.ask(handle.hosts["a"], "angry/angry", {}, timeout=0.3),
+        lambda: handle.cluster.flow.ask(handle.hosts["a"], "angry/angry", {}, timeout=0.1),
         lambda: handle.freeze("angry"),
         lambda: recs.submit_batch({"seq": [4]}, timeout=0.3),
         lambda: handle.unfreeze("angry"),
@@ -101,6 +101,7 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
         lambda: handle.move("angry", "a", 0.5),
         lambda: handle._edit(lambda graph: graph.replace("angry", ev.Filter("1", input=Rec)), 0.5),
         lambda: handle.shutdown(0.2),
+        # As ``undeploy``, which waits longer for a node that will not get ready.
         lambda: handle._propose(handle._record, None, 0.5),
     ]
 
