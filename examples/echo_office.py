@@ -31,7 +31,7 @@ else:
     with echo.Process("office") as office:
         trades = office.open(sys.argv[1])
         large = trades.derive("large", "input.size > 1000")
-        large.subscribe(show)
         print("members:", ", ".join(member.process for member in large.members()))
+        large.subscribe(show)
         if not enough.wait(30):
             print("the desk has published nothing large")
