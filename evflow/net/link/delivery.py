@@ -338,7 +338,7 @@ class Delivery:
             pending.owed = _unresolved(pending.owed)
         return not pending.owed
 
-    def settle(self, inlets: Iterable[Inlet], now: float | None = None) -> None:
+    def settle(self, inlets: Sequence[Inlet], now: float | None = None) -> None:
         """Finds which frames are safe now, and tells whoever waits for that.
 
         Args:
@@ -350,17 +350,15 @@ class Delivery:
             self._tell_waiters()
 
     def settle_links(
-        self, inlets: Iterable[Inlet], now: float | None = None, ask_stones: bool = False
+        self, inlets: Sequence[Inlet], now: float | None = None, ask_stones: bool = False
     ) -> None:
         """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
-        unsettled = [inlet for inlet in inlets if inlet.pending]
-        if self.trouble.why:
-            if now is None or self.trouble.waits(now):
-                return
-        elif not unsettled:
+        if self.trouble.why and (now is None or self.trouble.waits(now)):
+            return
+        if not inlets and not self.trouble.why:
             return
         safe: Paths = {}
-        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in unsettled]
+        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in inlets if inlet.pending]
         self._keep(safe)
         # Only what the journal has is acknowledged: after a kill it would come again, and be new.
         if not (safe or self.trouble.why) or self._save(now):

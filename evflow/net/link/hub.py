@@ -497,10 +497,12 @@ class Hub:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
         if self._left:
             return now
-        due = [at for link in self.links.values() if (at := link.next_due) is not None]
-        if self.delivery.trouble.why:
-            due.append(self.delivery.trouble.due)
-        return min(due) if due else None
+        due = self.delivery.trouble.due if self.delivery.trouble.why else None
+        for link in self.links.values():
+            at = link.next_due
+            if at is not None and (due is None or at < due):
+                due = at
+        return due
 
     def measure(self, name: str) -> float:
         """What stone functions may know of the network, by name (``evflow.codgen.library.SYSTEM``)."""
