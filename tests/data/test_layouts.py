@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import evflow as ev
 from evflow.errors import SchemaError
@@ -174,8 +176,8 @@ def test_a_column_gives_the_events_of_its_values_however_it_lies(
         expected = ev.EventBatch.from_events(one_by_one, schema).to_bytes()
         if len(fields) == 1 and column.dtype == bool:
             ev.EventBatch.from_bytes(schema, expected, len(column))
-        for layout, given in _layouts(column):
-            columns = dict.fromkeys(fields, ["z"] * len(column)) | dict.fromkeys(both, given)
+        for layout, form in _layouts(column):
+            columns = dict.fromkeys(fields, ["z"] * len(column)) | dict.fromkeys(both, form)
             found = ev.EventBatch.from_columns(schema, columns).to_bytes()
             assert found == expected, layout
 
@@ -286,3 +288,25 @@ def test_bytes_with_gaps_are_read_as_what_they_show() -> None:
     encoded = ev.EventBatch.from_events([schema(number=5)]).to_bytes()
     spread = np.repeat(np.frombuffer(encoded, np.uint8), 2).tobytes()
     assert ev.EventBatch.from_bytes(schema, memoryview(spread)[::2])[0].number == 5
+
+
+NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3_600 * 10**9}
+NANOSECONDS |= {"D": 24 * NANOSECONDS["h"], "W": 7 * 24 * NANOSECONDS["h"]}
+
+
+@given(
+    unit=st.sampled_from([*NANOSECONDS]), many=st.integers(1, 50),
+    n=st.one_of(st.integers(-(10**6), 10**6), st.integers(-(2**62), 2**62)),
+)  # fmt: skip
+def test_a_time_alone_in_any_unit_of_numpy_is_what_its_nanoseconds_say(unit: str, many: int, n: int) -> None:
+    schema = ev.Schema("lap", {"at": ev.Timestamp, "took": ev.Duration})
+    values = {"at": np.datetime64(n, (unit, many)), "took": np.timedelta64(n, (unit, many))}
+    expected = n * many * NANOSECONDS[unit]
+    for field, value in values.items():
+        lap = schema(**({"at": 0, "took": 0} | {field: value}))
+        if abs(expected) < 2**63:
+            batch = ev.EventBatch.from_events([lap])
+            assert int(batch.column(field).view(">i8")[0]) == expected
+        else:
+            with pytest.raises(SchemaError, match=f"field {field}: .*within 292 years"):
+                ev.EventBatch.from_events([lap])

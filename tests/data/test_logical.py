@@ -165,37 +165,6 @@ def test_what_is_no_such_value_is_refused(field: str, value: Any, words: str) ->
         ev.EventBatch.from_events([quote(**{field: value})])
 
 
-NANOSECONDS = {
-    "W": 604_800 * 10**9,
-    "D": 86_400 * 10**9,
-    "h": 3_600 * 10**9,
-    "m": 60 * 10**9,
-    "s": 10**9,
-    "ms": 10**6,
-}
-NANOSECONDS |= {"us": 1_000, "ns": 1}
-
-
-@given(
-    unit=st.sampled_from([*NANOSECONDS]),
-    count=st.integers(1, 50),
-    n=st.integers(-(2**62), 2**62),
-    small=st.booleans(),
-)
-def test_times_of_numpy_in_any_unit_are_what_their_nanoseconds_say(
-    unit: str, count: int, n: int, small: bool
-) -> None:
-    n = n % 1_000_000 if small else n
-    expected = n * count * NANOSECONDS[unit]
-    for field, value in (("at", np.datetime64(n, (unit, count))), ("took", np.timedelta64(n, (unit, count)))):
-        if abs(expected) < 2**63:
-            batch = ev.EventBatch.from_events([quote(**{field: value})])
-            assert int(batch.column(field).view(">i8")[0]) == expected
-        else:
-            with pytest.raises(SchemaError, match=f"field {field}: .*within 292 years"):
-                ev.EventBatch.from_events([quote(**{field: value})])
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
