@@ -15,7 +15,7 @@ from evflow.tiles.frontend import Frontend
 from evflow.tiles.grid import Grid
 from evflow.tiles.layout import Layout
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import MATCH, MOVE, Message, Place
+from evflow.tiles.messages import EVENTS, MATCH, MOVE, Message, Place
 from evflow.tiles.ring import Ring
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import content_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from evflow.tiles.stone import Host, graph
 
 __all__ = [
+    "EVENTS",
     "MATCH",
     "MOVE",
     "Client",

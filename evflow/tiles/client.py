@@ -7,8 +7,23 @@ from dataclasses import replace
 import numpy as np
 
 from evflow.tiles.kernels import tables
-from evflow.tiles.messages import GONE, MOST_ROWS, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows, words
-from evflow.tiles.store import Attributes, Contents, Entities, Seen
+from evflow.tiles.messages import (
+    ENTER,
+    GONE,
+    INSIDE,
+    LEAVE,
+    MOST_POLYGONS,
+    MOST_ROWS,
+    MOVE,
+    POLYGON,
+    SUBSCRIPTION,
+    Message,
+    Outbox,
+    Place,
+    Rows,
+    words,
+)
+from evflow.tiles.store import Content, Contents, Entities, Pairs, Seen
 
 __all__ = ["Client"]
 
@@ -30,6 +45,7 @@ class Client:
         self.copies = 0
         self._home, self._number = 0, 0
         self._seen, self._latest, self._contents = Seen(seen), Entities(), Contents()
+        self._pairs = Pairs(seen)
         self._unacknowledged: dict[int, Message] = {}
 
     @property
@@ -37,22 +53,26 @@ class Client:
         """Whether all that it sent is acknowledged."""
         return not self._unacknowledged
 
-    def send(self, rows: Rows, contents: dict[int, Attributes] | None = None) -> Outbox:
+    def send(self, rows: Rows, contents: dict[int, Content] | None = None) -> Outbox:
         """Sends moves.
 
         Args:
             rows: ids, versions, kinds, flags, zones and contents; the rest is filled in.
-            contents: the attribute sets that the moves name and that were not named before.
+            contents: the attribute sets and outlines that the moves name and that were not named before.
         """
+        sent = [words(message.rows) for message in self._unacknowledged.values()]
+        self._contents.forget(self._latest.held[: len(self._latest)], *sent)
         self._contents.learn(contents or {})
         rows = rows.copy()
         rows["home"], rows["issuer"] = self._home, self.place.group
         subscriptions = rows[rows["flags"] & SUBSCRIPTION > 0]
         self._latest.room(len(subscriptions))
         tables.keep(words(subscriptions), self._latest.table, self._latest.held, self._latest.count)
+        ended = (subscriptions["flags"] & GONE > 0) | (subscriptions["flags"] & (ENTER | INSIDE | LEAVE) == 0)
+        self._pairs.end(subscriptions["id"][ended])
         return self._sent(rows, contents or {})
 
-    def _sent(self, rows: Rows, contents: dict[int, Attributes]) -> Outbox:
+    def _sent(self, rows: Rows, contents: dict[int, Content]) -> Outbox:
         self._number += 1
         message = Message("moves", rows, self._number, contents)
         self._unacknowledged[self._number] = message
@@ -77,8 +97,9 @@ class Client:
         held = self._latest.rows
         held = held[held["flags"] & GONE == 0]
         held["home"] = self._home
-        for start in range(0, len(held), MOST_ROWS):
-            part = held[start : start + MOST_ROWS]
+        most = MOST_POLYGONS if (held["kind"] == POLYGON).any() else MOST_ROWS
+        for start in range(0, len(held), most):
+            part = held[start : start + most]
             outbox += self._sent(part, self._contents.of(part))
         return outbox
 
@@ -95,7 +116,9 @@ class Client:
         if message.kind == "matches":
             fresh = self._seen.fresh(message.rows)
             self.copies += len(fresh) - int(fresh.sum())
-            return message.rows[fresh], [(sender, Message("ack", number=message.number))]
+            rows = message.rows[fresh]
+            rows = rows[self._pairs.follow(rows, self._latest)]
+            return rows, [(sender, Message("ack", number=message.number))]
         if message.kind == "ack" and sender == self.frontend:
             self._unacknowledged.pop(message.number, None)
         return message.rows[:0], []

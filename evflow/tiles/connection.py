@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,12 +18,30 @@ from evflow import mishaps
 from evflow.closing import Closing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
+from evflow.matching.areas.columns import AreaColumns
+from evflow.matching.model import Area
 from evflow.mishaps import CONTAINED
 from evflow.net.node.node import Node
 from evflow.tiles.client import Client
+from evflow.tiles.kernels.fields import ZONE
 from evflow.tiles.matches import Batches, Matches
-from evflow.tiles.messages import BOX, GONE, MOVE, SUBSCRIPTION, Message, Outbox, Place, Rows
-from evflow.tiles.store import Attributes, content_of
+from evflow.tiles.messages import (
+    BOX,
+    ENTER,
+    GONE,
+    INSIDE,
+    LEAVE,
+    MOST_POLYGONS,
+    MOVE,
+    POLYGON,
+    SUBSCRIPTION,
+    Message,
+    Outbox,
+    Place,
+    Rows,
+    words,
+)
+from evflow.tiles.store import Content, content_of, outline_of, outlines_of
 from evflow.tiles.wire import PART_ROWS, Gathering, parts
 
 __all__ = ["Connection", "connect", "moves_of"]
@@ -35,7 +53,12 @@ _AGAIN = 0.1
 
 _MOST_PUSHED = 4 << 20
 
+_ASKED = {"enter": ENTER, "inside": INSIDE, "leave": LEAVE}
+
 Handler = Callable[[Rows], object]
+
+Zones = ArrayLike | Area | Sequence[Area] | AreaColumns
+"""One zone or many: see ``Connection``."""
 
 
 def connect(
@@ -63,7 +86,9 @@ class Connection(Closing):
 
     Publications and subscriptions are known by integers of the program's choice, at least 0, unlike those of
     other clients. A zone is a circle (latitude, longitude, radius in metres) or a box (south, west, north,
-    east). One call takes many: ids of (N,) and zones of (N, 3) or (N, 4).
+    east). One call takes many: ids of (N,) and zones of (N, 3) or (N, 4). Areas of ``evflow.matching`` on the
+    globe are zones, too: an object, a list of them, or ``AreaColumns``; so polygons are given, of at most
+    1,000 corners.
 
     Args:
         contact: see ``connect``, as for the others.
@@ -89,6 +114,7 @@ class Connection(Closing):
         # Versions rise over restarts of the program, too.
         self._version = time.time_ns() // 1000
         self._contents: dict[tuple[bool, int], int] = {}
+        self._asked: dict[int, int] = {}
         self._gathering = Gathering()
         self._epoch = 0
         self._under_way = 0
@@ -123,12 +149,12 @@ class Connection(Closing):
 
     # --- what a program does
 
-    def publish(self, ids: ArrayLike, zones: ArrayLike, attributes: Mapping[str, Any] | None = None) -> int:
+    def publish(self, ids: ArrayLike, zones: Zones, attributes: Mapping[str, Any] | None = None) -> int:
         """Publishes, or gives publications other zones and attributes.
 
         Args:
             ids: one integer, or (N,).
-            zones: one zone, or (N, 3) circles or (N, 4) boxes.
+            zones: one zone or many, such as (N, 3) circles or (N, 4) boxes; see ``Connection``.
             attributes: text, numbers and truth values by name, of all of them.
 
         Returns:
@@ -139,13 +165,21 @@ class Connection(Closing):
         """
         return self._send(0, ids, zones, attributes or {})
 
-    def subscribe(self, ids: ArrayLike, zones: ArrayLike, attributes: Mapping[str, Any] | None = None) -> int:
+    def subscribe(
+        self,
+        ids: ArrayLike,
+        zones: Zones,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        events: Collection[str] = ("match",),
+    ) -> int:
         """Subscribes, or gives subscriptions other zones and attributes.
 
         Args:
             ids: one integer, or (N,).
-            zones: one zone, or (N, 3) circles or (N, 4) boxes.
+            zones: one zone or many, such as (N, 3) circles or (N, 4) boxes; see ``Connection``.
             attributes: those that a publication must have.
+            events: what is told: ``match``, or some of ``enter``, ``inside`` and ``leave``.
 
         Returns:
             Their version.
@@ -153,14 +187,19 @@ class Connection(Closing):
         Raises:
             EvflowError: something is wrong with them; nothing is sent.
         """
-        return self._send(SUBSCRIPTION, ids, zones, attributes or {})
+        asked = sum(_ASKED.get(event, 0) for event in set(events))
+        if isinstance(events, str) or not (
+            set(events) == {"match"} or (events and set(events) <= _ASKED.keys())
+        ):
+            raise EvflowError(f"events {events!r}: expected ('match',), or some of enter, inside and leave")
+        return self._send(SUBSCRIPTION | asked, ids, zones, attributes or {})
 
-    def move(self, ids: ArrayLike, zones: ArrayLike, *, subscriptions: bool = False) -> int:
+    def move(self, ids: ArrayLike, zones: Zones, *, subscriptions: bool = False) -> int:
         """Moves publications or subscriptions of this client; their attributes stay.
 
         Args:
             ids: one integer, or (N,).
-            zones: one zone, or (N, 3) circles or (N, 4) boxes.
+            zones: one zone or many, such as (N, 3) circles or (N, 4) boxes; see ``Connection``.
             subscriptions: whether the ids are those of subscriptions.
 
         Returns:
@@ -194,31 +233,35 @@ class Connection(Closing):
         return self._send(GONE, ids, None, None)
 
     def _send(
-        self, flags: int, ids: ArrayLike, zones: ArrayLike | None, attributes: Mapping[str, Any] | None
+        self, flags: int, ids: ArrayLike, zones: Zones | None, attributes: Mapping[str, Any] | None
     ) -> int:
-        rows = moves_of(flags, ids, zones)
-        named: dict[int, Attributes] = {}
+        rows, outlines = moves_of(flags, ids, zones)
+        named: dict[int, Content] = {}
         if attributes is not None:
             number, content = content_of(attributes)
             rows["content"] = number
             named = {number: content} if content else {}
+        most = MOST_POLYGONS if outlines else PART_ROWS
         with self._lock:
             self._remember(rows, attributes is not None)
             self._version += 1
             rows["version"] = self._version
             version = self._version
-            for start in range(0, len(rows), PART_ROWS):
-                part = rows[start : start + PART_ROWS]
+            for start in range(0, len(rows), most):
+                part = rows[start : start + most]
+                drawn: dict[int, Content] = {
+                    number: outlines[number] for number in outlines_of(part).tolist()
+                }
                 self._lock.wait_for(lambda: self._is_closed or self._under_way < self._window)
                 self._refuse_closed()
-                outbox = self._client.send(part, named)
+                outbox = self._client.send(part, named | drawn)
                 self._under_way += len(part)
                 self._sizes[outbox[0][1].number] = len(part)
                 self._post(outbox)
         return version
 
     def _remember(self, rows: Rows, is_named: bool) -> None:
-        """Which attributes entities have; only those that have some are remembered."""
+        """Which attributes entities have, and what they ask for; only if there is something."""
         which = bool(rows["flags"][0] & SUBSCRIPTION) if len(rows) else False
         if is_named and len(rows) and rows["content"][0]:
             self._contents.update(
@@ -229,6 +272,19 @@ class Connection(Closing):
         elif self._contents:
             for i in rows["id"].tolist():
                 self._contents.pop((which, i), None)
+
+        if which:
+            self._remember_asked(rows, is_named)
+
+    def _remember_asked(self, rows: Rows, is_named: bool) -> None:
+        asked, ids = int(rows["flags"][0]) & sum(_ASKED.values()), rows["id"].tolist()
+        if asked:
+            self._asked.update(dict.fromkeys(ids, asked))
+        elif self._asked and (is_named or rows["flags"][0] & GONE):
+            for i in ids:
+                self._asked.pop(i, None)
+        elif self._asked:
+            rows["flags"] |= np.array([self._asked.get(i, 0) for i in ids], np.uint8)
 
     def _post(self, outbox: Outbox) -> None:
         self._outbox += [message for _, message in outbox]
@@ -415,13 +471,13 @@ def _few(listed: list[dict[str, Any]]) -> int:
     return len(listed)
 
 
-def moves_of(flags: int, ids: ArrayLike, zones: ArrayLike | None) -> Rows:
-    """Moves of these ids to these zones.
+def moves_of(flags: int, ids: ArrayLike, zones: Zones | None) -> tuple[Rows, dict[int, tuple[bytes, ...]]]:
+    """Moves of these ids to these zones, and the outlines of polygons by number.
 
     Args:
         flags: of all of them, such as ``SUBSCRIPTION``.
         ids: one integer, or (N,).
-        zones: one zone, or (N, 3) circles or (N, 4) boxes; None for none.
+        zones: one zone or many: see ``Connection``; None for none.
 
     Raises:
         EvflowError: they do not fit together, or a number is none.
@@ -432,11 +488,18 @@ def moves_of(flags: int, ids: ArrayLike, zones: ArrayLike | None) -> Rows:
     rows = np.zeros(len(listed), MOVE)
     rows["id"], rows["flags"] = listed, flags
     if zones is None:
-        return rows
+        return rows, {}
+    if isinstance(zones, Area):
+        zones = [zones]
+    if isinstance(zones, AreaColumns) or (
+        isinstance(zones, Sequence) and zones and isinstance(zones[0], Area)
+    ):
+        areas = zones if isinstance(zones, AreaColumns) else AreaColumns.of(zones, "globe")  # type: ignore[arg-type]
+        return rows, _drawn(rows, areas)
     try:
         held = np.atleast_2d(np.asarray(zones, np.float64))
     except (TypeError, ValueError) as error:
-        raise EvflowError(f"zones: expected (N, 3) or (N, 4) numbers: {error}") from None
+        raise EvflowError(f"zones: expected (N, 3) or (N, 4) numbers, or areas: {error}") from None
     n, width = held.shape[0], held.shape[1]
     if held.ndim != 2 or n != len(rows) or width not in (3, 4):
         raise EvflowError(
@@ -447,4 +510,23 @@ def moves_of(flags: int, ids: ArrayLike, zones: ArrayLike | None) -> Rows:
     rows["zone"][:, :width] = held
     if width == 4:
         rows["kind"] = BOX
-    return rows
+    return rows, {}
+
+
+def _drawn(rows: Rows, areas: AreaColumns) -> dict[int, tuple[bytes, ...]]:
+    """Writes areas as the zones of moves; returns the outlines of polygons."""
+    if areas.space != "globe" or len(areas) != len(rows) or not areas.kind.all():
+        raise EvflowError(
+            f"zones: expected {len(rows)} areas on the globe, found {len(areas)}, {areas.space}"
+        )
+    # A point is a circle without a radius.
+    rows["kind"], rows["zone"] = np.maximum(areas.kind, 2) - 2, areas.numbers
+    over = (rows["kind"] == BOX) & (areas.numbers[:, 3] < areas.numbers[:, 1])
+    rows["zone"][over, 3] += 360.0
+    found = {}
+    for at in np.flatnonzero(rows["kind"] == POLYGON).tolist():
+        first, last = areas.start[at : at + 2]
+        rings = areas.rings[first : last + 1]
+        number, outline = outline_of(areas.corners[rings[0] : rings[-1]], rings - rings[0])
+        found[number], words(rows)[at, ZONE] = outline, number
+    return found

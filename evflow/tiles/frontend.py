@@ -10,8 +10,21 @@ from numpy.typing import NDArray
 
 from evflow.errors import EvflowError
 from evflow.tiles.layout import Layout, split
-from evflow.tiles.messages import BOX, GONE, MATCH, Message, Outbox, Place, Rows
-from evflow.tiles.store import Attributes, Contents, Seen
+from evflow.tiles.messages import (
+    BOX,
+    ENTER,
+    GONE,
+    INSIDE,
+    LEAVE,
+    MATCH,
+    POLYGON,
+    SUBSCRIPTION,
+    Message,
+    Outbox,
+    Place,
+    Rows,
+)
+from evflow.tiles.store import Content, Contents, Seen, outlines_of
 
 __all__ = ["Frontend"]
 
@@ -189,11 +202,13 @@ class Frontend:
         self._clients.setdefault(client.group, {})
         rows["issuer"], rows["sender"] = client.group, self._senders(rows)
         rows["grid"], rows["tile"] = self.layout.mark, -1
-        good = self._is_good(rows)
+        rows["flags"] &= SUBSCRIPTION | GONE | ENTER | INSIDE | LEAVE
         try:
+            self.contents.forget()
             self.contents.learn(message.contents)
+            good = self._is_good(rows)
         except EvflowError:
-            good[:] = False
+            good = np.zeros(len(rows), np.bool_)
         if not good.all():
             outbox.append((client, Message("refused", message.rows[~good], message.number)))
             rows = rows[good]
@@ -214,9 +229,7 @@ class Frontend:
         moved = owners != others
         return split(rows, owners) + split(rows[moved], others[moved])
 
-    def _requested(
-        self, group: int, rows: Rows, contents: dict[int, Attributes], request: _Request
-    ) -> Outbox:
+    def _requested(self, group: int, rows: Rows, contents: dict[int, Content], request: _Request) -> Outbox:
         """A part of a request for all replicas of a group."""
         replicas = self.layout.replicas("state", group)
         waiting = {place for place in replicas if place not in self._down}
@@ -241,7 +254,7 @@ class Frontend:
         places = [place for group in groups for place in self.layout.replicas("tile", group)]
         return outbox + [(place, Message("moved", rows)) for place in places]
 
-    def _named(self, rows: Rows, message: Message) -> dict[int, Attributes]:
+    def _named(self, rows: Rows, message: Message) -> dict[int, Content]:
         return self.contents.of(rows) if message.contents else {}
 
     def _is_good(self, rows: Rows) -> NDArray[np.bool_]:
@@ -252,15 +265,26 @@ class Frontend:
             circle = (kind == 0) & (np.abs(a) <= 90) & (np.abs(b) <= 180) & (c >= 0) & (c < math.inf)
             box = (kind == BOX) & (a >= -90) & (a <= c) & (c <= 90) & (np.abs(b) <= 180)
             box &= (b <= d) & (d - b <= 360)
+            polygon = self._is_drawn(rows)
             known = (rows["id"] >= 0) & (rows["id"] < 1 << 62) & (rows["version"] >= 0)
         gone = rows["flags"] & GONE > 0
-        good: NDArray[np.bool_] = known & (circle | box | gone)
+        good: NDArray[np.bool_] = known & (circle | box | polygon | gone)
         # What is deleted has no zone, but goes through the same arithmetic.
         rows["zone"][gone], rows["kind"][gone] = 0.0, 0
-        rows["zone"][~good] = 0.0
+        rows["zone"][~good], rows["kind"][~good] = 0.0, 0
         for layout in {self.layout, self.layout.last}:
-            good &= layout.grid.counts(rows) <= self._most_tiles
+            good &= layout.grid.counts(rows, self.contents) <= self._most_tiles
         return good
+
+    def _is_drawn(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which moves are those of polygons whose outlines are known."""
+        drawn: NDArray[np.bool_] = rows["kind"] == POLYGON
+        known = self.contents.known
+        if drawn.any():
+            named = outlines_of(rows)
+            there = [n for n in np.unique(named).tolist() if n in known and isinstance(known[n][0], bytes)]
+            drawn[drawn] = np.isin(named, there)
+        return drawn
 
     def _acknowledged(self, state: Place, number: int) -> Outbox:
         sent = self._under_way.get(number)

@@ -12,6 +12,7 @@ from evflow.errors import GraphError
 from evflow.matching.space import EARTH_RADIUS
 from evflow.tiles.kernels import zones
 from evflow.tiles.messages import Rows, words
+from evflow.tiles.store import Contents
 
 __all__ = ["Grid"]
 
@@ -78,27 +79,35 @@ class Grid:
         inner = -self.borders[1:-1]
         return np.searchsorted(inner, -top, "left").astype(np.int32)
 
-    def counts(self, rows: Rows) -> NDArray[np.int64]:
+    def counts(self, rows: Rows, contents: Contents | None = None) -> NDArray[np.int64]:
         """How many tiles zones touch at most: those of a box around each; int64, (N,).
 
         Args:
             rows: moves, of which the zones count.
+            contents: has the outlines of polygons.
         """
-        sizes = np.empty(len(rows), np.int64)
-        zones.spans(words(rows), self.borders, self.guess, sizes)
+        sizes, shapes = np.empty(len(rows), np.int64), (contents or Contents()).shapes
+        zones.spans(words(rows), self.borders, self.guess, sizes, *shapes)
         return sizes
 
-    def tiles(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tiles(
+        self, rows: Rows, contents: Contents | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tiles that zones touch, exactly: rounding may only add one that a zone misses by micrometres.
+
+        Circles of 6,000 km and more count as half a metre larger.
 
         Args:
             rows: moves, of which the zones count.
+            contents: has the outlines of polygons.
 
         Returns:
             Two arrays of int64: positions of zones, rising, and tiles.
         """
-        ends, tiles = np.empty(len(rows), np.int64), np.empty(int(self.counts(rows).sum()), np.int64)
-        zones.tiles_of(words(rows), self.borders, self.guess, ends, tiles)
+        contents = contents or Contents()
+        ends = np.empty(len(rows), np.int64)
+        tiles = np.empty(int(self.counts(rows, contents).sum()), np.int64)
+        zones.tiles_of(words(rows), self.borders, self.guess, ends, tiles, *contents.shapes)
         zone = np.repeat(np.arange(len(rows)), np.diff(ends, prepend=0))
         return zone, tiles[: len(zone)]
 

@@ -41,6 +41,7 @@ class TileManager:
         self._numbers, self._tiles = table_of(0), np.zeros((0, 8), np.int64)
         self._places = np.zeros((0, 4, fields.BLOCK), np.float32)
         self._slots, self._nexts = np.zeros((0, fields.BLOCK), np.int32), np.zeros(0, np.int64)
+        self._states = np.zeros((4, fields.HELD_WORDS), np.int64)
         self._number = life << 40
         self._kept: dict[int, Rows] = {}
         self._moved: dict[int, int] = {}
@@ -122,6 +123,7 @@ class TileManager:
             return self._settle(message)
         if message.kind == "kept":
             return self._send(message.rows)
+        self.contents.forget(self.entities.held[: len(self.entities)])
         self.contents.learn(message.contents)
         rows = message.rows
         if message.kind == "sync":
@@ -213,8 +215,8 @@ class TileManager:
                     self._slots,
                     self._nexts,
                 ),
-                *(grid.borders, grid.guess, contents.table, contents.ends, contents.attributes),
-                *(store.count, words(out), rehomed),
+                *(grid.borders, grid.guess, contents.ends, contents.attributes),
+                *(store.count, words(out), rehomed, self._states, *contents.shapes),
             )
             outbox += self._send(out[: store.count[fields.OUT]])
             if taken < len(rows):

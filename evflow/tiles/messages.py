@@ -14,12 +14,18 @@ from numpy.typing import NDArray
 __all__ = [
     "BOX",
     "CIRCLE",
+    "ELSEWHERE",
+    "ENTER",
+    "EVENTS",
     "GONE",
+    "INSIDE",
+    "LEAVE",
     "MATCH",
     "MOST_ROWS",
     "MOVE",
     "SILENT",
     "SUBSCRIPTION",
+    "POLYGON",
     "Message",
     "Outbox",
     "Place",
@@ -29,11 +35,20 @@ __all__ = [
 Rows = NDArray[np.void]
 """Rows of ``MOVE`` or ``MATCH``, (N,)."""
 
-CIRCLE, BOX = 0, 1
-"""Kinds of zones: latitude, longitude, radius in metres; south, west, north, east (this may exceed 180)."""
+CIRCLE, BOX, POLYGON = 0, 1, 2
+"""Kinds of zones: latitude, longitude, radius in metres; south, west, north, east (this may exceed 180).
+
+Of a polygon a move has the number of its outline in the bits of the first; a match has the box around it.
+"""
 
 SUBSCRIPTION, GONE, SILENT = 1, 2, 4
 """Flags of a move: of a subscription, not of a publication; a deletion; a copy that triggers no match."""
+
+ENTER, INSIDE, LEAVE, ELSEWHERE = 8, 16, 32, 64
+"""Further ones: events that a subscription asks for; it has left this tile, and the zone is the new one."""
+
+EVENTS = ("match", "enter", "inside", "leave")
+"""What the field ``event`` of a match says, by number."""
 
 MOVE = np.dtype(
     [
@@ -65,14 +80,23 @@ MATCH = np.dtype(
         ("sub_version", "<i8"),
         ("sender", "<i8"),
         ("issuer", "<i8"),
-        ("kind", "<i8"),
+        ("kind", "<i4"),
+        ("event", "<i4"),
         ("zone", "<f8", (4,)),
     ]
 )
-"""A match: its key (the first four), where its client is connected, the client, the publication's zone."""
+"""A match: its key (the first four), where its client is connected, the client, the publication's zone.
+
+``event`` is a number of ``EVENTS``. Until it gets to the client it has the events that its subscription asks
+for as bits, 1 for *enter* to 4 for *leave*, and 8 if the zones have come apart.
+"""
 
 MOST_ROWS = 100_000
 """Rows of one message, where a role has many to send: those of a client that was away, or came anew."""
+
+
+MOST_POLYGONS = 200
+"""Rows of one message of a client, where there are polygons, which may have 1,000 corners each."""
 
 
 def words(rows: Rows) -> NDArray[np.int64]:
@@ -108,7 +132,7 @@ class Message:
         rows: of ``MOVE`` or ``MATCH``.
         number: of the message on its link, where it is acknowledged; or the number that is; or the stage of
             the sender's layout, where it catches up or helps another to.
-        contents: attribute sets that the receiver may not know, by number.
+        contents: attribute sets and outlines that the receiver may not know, by number.
     """
 
     kind: str

@@ -122,7 +122,7 @@ class StateManager:
                 ``gains`` of Tile Managers.
         """
         if message.kind == "moves":
-            self.contents.learn(message.contents)
+            self._learn(message)
             rows = self._own(message.rows)
             return [*self._advance(rows), (sender, Message("ack", number=message.number))]
         if message.kind == "welcome":
@@ -135,6 +135,10 @@ class StateManager:
         if message.kind == "ask":
             return self._answered(sender, message.number)
         return self._sync([sender.group]) if message.kind == "hello" else self._gained(sender.group)
+
+    def _learn(self, message: Message) -> None:
+        self.contents.forget(self.entities.held[: len(self.entities)])
+        self.contents.learn(message.contents)
 
     def _own(self, rows: Rows) -> Rows:
         """Moves without those of entities that others have, who get them from the same Frontend."""
@@ -154,7 +158,7 @@ class StateManager:
         while taken < len(rows):
             out = np.empty(size, MOVE)
             arrays = (store.table, store.held, grid.borders, grid.guess, store.count, words(out), scratch)
-            taken = state.advance(given, taken, *arrays)
+            taken = state.advance(given, taken, *arrays, *self.contents.shapes)
             if self._tells:
                 outbox += self._told(out[: store.count[fields.OUT]])
             size = max(size, len(scratch))
@@ -162,7 +166,7 @@ class StateManager:
 
     def _most(self, rows: Rows) -> int:
         """Tiles of two zones at most."""
-        self._widest = max(self._widest, int(self.layout.grid.counts(rows).max(initial=1)))
+        self._widest = max(self._widest, int(self.layout.grid.counts(rows, self.contents).max(initial=1)))
         return 2 * self._widest
 
     def _told(self, rows: Rows) -> Outbox:
@@ -216,7 +220,7 @@ class StateManager:
         if group not in self._lacks or message.number != self.layout.stage:
             # What it has that this replica lacks is under way here too, and has to be told then.
             return []
-        self.contents.learn(message.contents)
+        self._learn(message)
         outbox = self._advance(message.rows)
         self._lacks.discard(group)
         own = self.place.group
@@ -238,7 +242,7 @@ class StateManager:
     def _spread(self, kind: str, rows: Rows, groups: Collection[int]) -> Outbox:
         """Entities by the Tile Managers of their tiles: a message for each of some groups."""
         rows = rows[rows["flags"] & GONE == 0]
-        zone, tile = self.layout.grid.tiles(rows)
+        zone, tile = self.layout.grid.tiles(rows, self.contents)
         rows = rows[zone]
         rows["tile"] = tile
         rows["flags"] |= SILENT

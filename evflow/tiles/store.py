@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import EvflowError
+from evflow.matching.areas.columns import AreaColumns
+from evflow.matching.areas.exact import WORK
 from evflow.tiles.kernels import fields, tables
-from evflow.tiles.messages import MOVE, Rows, words
+from evflow.tiles.messages import MOVE, POLYGON, Rows, words
 
-__all__ = ["Attributes", "Contents", "Entities", "Seen", "content_of", "grown", "table_of"]
+__all__ = [
+    "Attributes",
+    "Contents",
+    "Entities",
+    "Seen",
+    "content_of",
+    "grown",
+    "outline_of",
+    "outlines_of",
+    "table_of",
+]
 
 Attributes = tuple[tuple[str, Any], ...]
 """Names and values, sorted."""
+
+Content = Attributes | tuple[bytes, ...]
+"""What moves name by number: a set of attributes, or an outline, the corners of each ring as float64."""
+
+LEAST = 1024
+"""Contents that a role may know without looking which are named."""
+
+MOST_CORNERS = 1000
+"""Corners that an outline may have."""
 
 Words = NDArray[np.int64]
 
@@ -49,7 +71,7 @@ class Entities:
 
     def __init__(self, width: int = fields.MOVE_WORDS) -> None:
         self.table, self.held = table_of(0), np.zeros((0, width), np.int64)
-        self.count = np.zeros(9, np.int64)
+        self.count = np.zeros(10, np.int64)
         self.count[fields.FREE] = -1
 
     def __len__(self) -> int:
@@ -96,25 +118,74 @@ def content_of(attributes: Mapping[str, Any]) -> tuple[int, Attributes]:
         whole = isinstance(value, float) and value.is_integer()
         pairs.append((name, int(value) if whole else value))
     content = tuple(sorted(pairs))
-    if not content:
-        return 0, content
-    return int.from_bytes(
-        hashlib.blake2b(repr(content).encode(), digest_size=8).digest(), "big"
-    ) >> 1 or 1, content
+    return (_number(content) if content else 0), content
+
+
+def outline_of(corners: ArrayLike, rings: ArrayLike) -> tuple[int, tuple[bytes, ...]]:
+    """The number of the outline of a polygon, and the outline as it is told.
+
+    Args:
+        corners: latitudes and longitudes in degrees, (P, 2); the first of each ring once more at its end.
+        rings: where the corners of a ring start and end.
+
+    Raises:
+        EvflowError: they are not those of a ``GlobePolygon``, or more than 1,000.
+    """
+    area = AreaColumns.polygons(corners, rings, [0, np.size(rings) - 1], "globe")
+    if len(area.corners) - len(area.rings) + 1 > MOST_CORNERS:
+        raise EvflowError(f"polygon of {len(area.corners)} corners: expected at most {MOST_CORNERS:,}")
+    outline = tuple(area.corners[i:j].tobytes() for i, j in pairwise(area.rings.tolist()))
+    return _number(outline), outline
+
+
+def _number(content: Content) -> int:
+    digest = hashlib.blake2b(repr(content).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1 or 1
 
 
 class Contents:
-    """The sets of attributes that a role knows, by number."""
+    """The sets of attributes and the outlines that a role knows, by number."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Attributes] = {}
+        self._work = (np.zeros(3, np.uint8), np.zeros((3, 4)), *np.zeros((2, 3), np.int64), np.zeros(WORK))
+        self._most = LEAST
+        self._clear()
+
+    def _clear(self) -> None:
+        self.known: dict[int, Content] = {}
         self._interned: dict[tuple[str, str, Any], int] = {}
         self.table, self.ends = table_of(0), np.zeros(0, np.int64)
         self.attributes = np.zeros(0, np.int64)
+        self._starts, self._rings = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._bounds, self._corners = np.zeros((0, 4)), np.zeros((0, 2))
         self._filled = 0
 
-    def learn(self, contents: Mapping[int, Attributes]) -> None:
-        """Takes sets of attributes.
+    @property
+    def shapes(self) -> tuple[NDArray[Any], ...]:
+        """What kernels need of polygons, and room to compare three areas in.
+
+        The table of numbers; of each content where its rings start and the box around them; where the
+        corners of each ring start; the corners. Then the areas: see ``AreaColumns``.
+        """
+        return (self.table, self._starts, self._bounds, self._rings, self._corners, *self._work)
+
+    def forget(self, *rows: Words) -> None:
+        """Drops what no moves name any more, once that may be as much as is known.
+
+        Args:
+            rows: all moves that are held, as words.
+        """
+        if len(self.known) < self._most:
+            return
+        named = [held[:, column] for held in rows for column in (fields.CONTENT, fields.ZONE)]
+        used = set(np.concatenate([np.zeros(0, np.int64), *named]).tolist())
+        kept = {number: content for number, content in self.known.items() if number in used}
+        self._clear()
+        self.learn(kept)
+        self._most = 2 * len(kept) + LEAST
+
+    def learn(self, contents: Mapping[int, Content]) -> None:
+        """Takes sets of attributes and outlines.
 
         Args:
             contents: by number.
@@ -129,7 +200,10 @@ class Contents:
                     raise EvflowError(f"attributes {content!r}: expected {held!r}, which has the same number")
                 continue
             self.known[number] = content
-            keys = [(name, type(value).__name__, value) for name, value in content]
+            rings = [ring for ring in content if isinstance(ring, bytes)]
+            pairs = [pair for pair in content if not isinstance(pair, bytes)]
+            self._draw(len(self.known) - 1, rings)
+            keys = [(name, type(value).__name__, value) for name, value in pairs]
             ids = sorted(self._interned.setdefault(key, len(self._interned)) for key in keys)
             self.attributes = grown(self.attributes, self._filled + len(ids))
             self.attributes[self._filled : self._filled + len(ids)] = ids
@@ -142,11 +216,33 @@ class Contents:
             else:
                 tables.enter(np.array([number], np.int64), len(self.known) - 1, self.table)
 
-    def of(self, rows: Rows) -> dict[int, Attributes]:
-        """The sets that moves name."""
+    def _draw(self, at: int, rings: list[bytes]) -> None:
+        """Writes the outline of a content."""
+        first = int(self._starts[at])
+        self._starts, self._bounds = grown(self._starts, at + 2), grown(self._bounds, at + 1)
+        self._rings = grown(self._rings, first + len(rings) + 1)
+        for number, ring in enumerate(rings, first):
+            start = int(self._rings[number])
+            self._rings[number + 1] = stop = start + len(ring) // 16
+            self._corners = grown(self._corners, stop)
+            self._corners[start:stop] = np.frombuffer(ring).reshape(-1, 2)
+        self._starts[at + 1] = first + len(rings)
+        if rings:
+            drawn = self._corners[self._rings[first] : self._rings[first + len(rings)]]
+            self._bounds[at] = (*drawn.min(axis=0), *drawn.max(axis=0))
+
+    def of(self, rows: Rows) -> dict[int, Content]:
+        """The sets and outlines that moves name."""
         if not self.known:
             return {}
-        return {n: self.known[n] for n in np.unique(rows["content"]).tolist() if n in self.known}
+        named = np.unique(rows["content"]).tolist() + np.unique(outlines_of(rows)).tolist()
+        return {number: self.known[number] for number in named if number in self.known}
+
+
+def outlines_of(rows: Rows) -> Words:
+    """The numbers of the outlines of polygons, which stand in the first word of their zones."""
+    there = rows[rows["kind"] == POLYGON]
+    return words(there)[:, fields.ZONE]
 
 
 class Seen:
@@ -186,3 +282,57 @@ class Seen:
             held = self._present[self._present[:, 0] != -1]
             self._present = self._empty(2 * (self._count + more))
             tables.fresh(held, self._width, self._present, self._empty(0), np.zeros(len(held), np.uint8))
+
+
+class Pairs:
+    """Which publications are inside which subscriptions, as their client knows.
+
+    Tile Managers tell of versions of two entities that they match or have come apart. Of a pair the newest
+    counts: what is older of either entity than what was told before is dropped. So each pair enters, is
+    inside, and leaves by turns. Of pairs that are apart at least half as many as it may hold are remembered,
+    the newest.
+
+    Args:
+        most: how many pairs, unless more are inside.
+    """
+
+    def __init__(self, most: int = 1 << 20) -> None:
+        self._most, self._count = most, np.zeros(2, np.int64)
+        self._table = np.full((16, 6), -1, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._count[0])
+
+    def follow(self, rows: Rows, subscriptions: Entities) -> NDArray[np.bool_]:
+        """Writes the events of matches; returns which are told, those that their subscriptions ask for.
+
+        Args:
+            rows: of ``MATCH``.
+            subscriptions: those of the client, as it sent them.
+        """
+        told = np.ones(len(rows), np.uint8)
+        if rows["event"].any():
+            if 2 * (len(self) + len(rows)) > len(self._table):
+                self._make_room(len(rows))
+            latest = subscriptions.table, subscriptions.held
+            tables.follow(words(rows), self._table, self._count, *latest, told)
+        return told.view(np.bool_)
+
+    def end(self, ids: NDArray[np.int64]) -> None:
+        """Tells that subscriptions were deleted, or ask for no events any more: nothing leaves them.
+
+        Args:
+            ids: int64.
+        """
+        if len(self) and len(ids):
+            self._table[np.isin(self._table[:, 1], ids), 4] = 0
+
+    def _make_room(self, more: int) -> None:
+        held = self._table[self._table[:, 0] != -1]
+        if len(held) + more > self._most:
+            apart = np.flatnonzero(held[:, 4] == 0)
+            oldest = apart[np.argsort(held[apart, 5])][: max(0, len(apart) - self._most // 2)]
+            held = np.delete(held, oldest, axis=0)
+        self._table = np.full((1 << (4 * (len(held) + more)).bit_length(), 6), -1, np.int64)
+        self._count[0] = len(held)
+        tables.pair_up(held, self._table)

@@ -16,7 +16,7 @@ from evflow.outside import from_msgpack
 from evflow.schema import Schema
 from evflow.schema.types import Array, i64
 from evflow.tiles.messages import MATCH, MOVE, Message, Place, Rows, words
-from evflow.tiles.store import Attributes, content_of
+from evflow.tiles.store import Content, content_of, outline_of
 
 __all__ = ["ENVELOPE", "PART_ROWS", "envelope", "message_of", "parts", "unpacked"]
 
@@ -132,19 +132,28 @@ def message_of(view: Any) -> tuple[Place, Place, Message]:
     return sender, Place(str(view.target), int(view.target_group), int(view.target_replica)), message
 
 
-def _contents(contents: dict[int, Attributes]) -> bytes:
+def _contents(contents: dict[int, Content]) -> bytes:
     return bytes(msgpack.packb(list(contents.values()))) if contents else b""
 
 
-def _contents_of(data: bytes) -> dict[int, Attributes]:
-    """Sets of attributes by number, which is computed anew: nobody can give a set the number of another."""
+def _contents_of(data: bytes) -> dict[int, Content]:
+    """Sets and outlines by number, which is computed anew: nobody can give one the number of another."""
     if not data:
         return {}
     listed = from_msgpack(data, most=1 << 30)
     try:
-        return dict(content_of(dict(pairs)) for pairs in listed)
-    except (TypeError, ValueError) as error:
-        raise EvflowError(f"attributes of a message: expected lists of names and values: {error}") from None
+        return dict(_content_of(content) for content in listed)
+    except (TypeError, ValueError, LookupError) as error:
+        raise EvflowError(
+            f"contents of a message: expected lists of names and values, or of rings: {error}"
+        ) from None
+
+
+def _content_of(listed: list[Any]) -> tuple[int, Content]:
+    if not isinstance(listed[0], bytes):
+        return content_of(dict(listed))
+    corners = np.frombuffer(b"".join(listed), np.float64).reshape(-1, 2)
+    return outline_of(corners, np.cumsum([0, *(len(ring) // 16 for ring in listed)]))
 
 
 def parts(message: Message) -> list[dict[str, Any]]:

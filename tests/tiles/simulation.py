@@ -18,16 +18,17 @@ from evflow.errors import EvflowError, GraphError
 from evflow.tiles.client import Client
 from evflow.tiles.frontend import Frontend
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import GONE, Message, Outbox, Place
+from evflow.tiles.messages import ELSEWHERE, ENTER, EVENTS, GONE, INSIDE, LEAVE, Message, Outbox, Place, Rows
 from evflow.tiles.plan import Plan
 from evflow.tiles.state import StateManager
-from evflow.tiles.store import content_of
-from tests.tiles.rows import moves
-from tests.tiles.world import Box, Circle, Zone, gap
+from evflow.tiles.store import Entities, Pairs, content_of
+from tests.tiles.rows import moves, outlines
+from tests.tiles.world import Box, Circle, Polygon, Zone, gap
 
 Role = Frontend | StateManager | TileManager
 Key = tuple[int, int, int, int]
 
+ALL = ENTER | INSIDE | LEAVE
 CENTRES = [(46.5, 6.6), (0.0, 179.995), (89.97, 10.0), (-85.05, -180.0)]
 CONTENTS = [content_of(each) for each in ({}, {"kind": "taxi"}, {"kind": "taxi", "seats": 4}, {"seats": 5})]
 
@@ -38,12 +39,14 @@ class Entity:
 
     Attributes:
         states: its versions of this round and the last one before: zone and content; None once deleted.
+        asked: the events that it asks for, a subscription.
     """
 
     client: int
     subscription: bool
     version: int
     states: list[tuple[int, Zone, int] | None]
+    asked: int = 0
 
 
 class Simulation:
@@ -75,6 +78,9 @@ class Simulation:
         self.named: set[tuple[int, int]] = set()
         self.delivered = Counter[Key]()
         self.before: set[Key] = set()
+        self.told: list[tuple[Key, str]] = []
+        self.inside: set[tuple[int, int]] = set()
+        self.lost: set[tuple[int, int]] = set()
         self.catching: set[int] = set()
         self.changing = False
         self.cut: set[int] = set()
@@ -236,7 +242,11 @@ class Simulation:
             self.messages[message.kind + " to clients"] += len(message.rows)
             rows, outbox = client.receive(sender, message)
             if message.kind == "matches":
-                self.delivered.update(zip(*(rows[name].tolist() for name in KEY), strict=True))
+                keys: list[Key] = list(zip(*(rows[name].tolist() for name in KEY), strict=True))
+                told = [EVENTS[event] for event in rows["event"].tolist()]
+                self.told += [pair for pair in zip(keys, told, strict=True) if pair[1] != "match"]
+                # Who asks for them is told of each match as well, by enter or inside.
+                self.delivered.update(key for key, event in zip(keys, told, strict=True) if event != "leave")
             assert message.kind != "refused", message
             self.send(target, outbox)
         elif target in self.roles and (sender.role != "client" or sender.group not in self.cut):
@@ -298,8 +308,12 @@ class Simulation:
             scale = 111_000 * np.cos(np.radians(min(abs(self.centre[0]), 89)))
             east = self.centre[1] + self.random.uniform(-2, 2) * tile / scale
         north, east = min(north, 90.0), (east + 180) % 360 - 180
-        if self.random.random() < 0.7:
+        if self.random.random() < 0.6:
             return Circle(north, east, tile * self.random.choice([0, 0.05, 0.3, 1]) * self.random.random())
+        if self.random.random() < 0.4:
+            size, wide = tile / 111_000, self.random.choice([1, 30 if abs(north) > 80 else 1])
+            around = [(self.random.uniform(-1, 1), self.random.uniform(-1, 1)) for _ in range(5)]
+            return Polygon(tuple((min(north + size * y, 90.0), east + size * wide * x) for y, x in around))
         high = tile * self.random.random() / 111_000
         return Box(
             north - high, east, north, east + high * self.random.choice([1, 30 if abs(north) > 80 else 1])
@@ -318,6 +332,9 @@ class Simulation:
             entity.version += 1
             if self.random.random() < 0.15:
                 entity.states.append(None)
+                if entity.subscription:
+                    # Nothing leaves what was deleted.
+                    self.told.append(((0, 0, key[1], 0), "end"))
                 zones.append(None)
                 contents.append(0)
             else:
@@ -330,7 +347,8 @@ class Simulation:
             key = (self.random.random() < 0.6, len(self.entities))
             chosen = self.random.randrange(len(CONTENTS))
             zones.append(self._zone())
-            self.entities[key] = Entity(number, key[0], 0, [None, (0, zones[-1], chosen)])
+            asked = self.random.choice([0, ALL]) if key[0] else 0
+            self.entities[key] = Entity(number, key[0], 0, [None, (0, zones[-1], chosen)], asked)
             keys.append(key)
             contents.append(chosen)
         if not keys:
@@ -341,9 +359,10 @@ class Simulation:
             [self.entities[key].version for key in keys],
             subscriptions=[key[0] for key in keys],
             contents=[CONTENTS[chosen][0] for chosen in contents],
+            asked=[self.entities[key].asked for key in keys],
         )
         named = {CONTENTS[c][0]: CONTENTS[c][1] for c in contents if c}
-        self.send(client.place, client.send(rows, named))
+        self.send(client.place, client.send(rows, named | outlines(zones)))
 
     def check(self) -> None:
         """Compares a round with brute force."""
@@ -355,11 +374,7 @@ class Simulation:
                 still = len(pub.states) == 1, len(sub.states) == 1
                 for one in pub.states:
                     for other in sub.states:
-                        if one is None or other is None or not CONTENTS[other[2]][1] or one[2] == other[2]:
-                            fits = one is not None and other is not None
-                        else:
-                            fits = set(CONTENTS[other[2]][1]) <= set(CONTENTS[one[2]][1])
-                        if not fits or one is None or other is None:
+                        if one is None or other is None or not fits(one[2], other[2]):
                             continue
                         away = gap(one[1], other[1])
                         key = (p, one[0], s, other[0])
@@ -368,8 +383,10 @@ class Simulation:
                         both = one is pub.states[-1] and other is sub.states[-1]
                         new = len(pub.states) > 1 and one is not pub.states[0]
                         new |= len(sub.states) > 1 and other is not sub.states[0]
-                        # While the layout changes, a state that is replaced at once may be skipped.
-                        if away < -1e-5 and new and (both or (any(still) and not self.changing)):
+                        # While the layout changes, a state that is replaced at once may be skipped; and
+                        # of events what is older than what was told.
+                        skipped = self.changing or sub.asked
+                        if away < -1e-5 and new and (both or (any(still) and not skipped)):
                             required.add(key)
         twice = [key for key, times in self.delivered.items() if times > 1]
         found = set(self.delivered) - self.before
@@ -379,8 +396,38 @@ class Simulation:
         )
         assert found <= allowed, f"wrong: {sorted(found - allowed)[:3]}"
         self.before |= found
+        self.check_events(allowed)
         for entity in self.entities.values():
             entity.states = entity.states[-1:]
+
+    def check_events(self, allowed: set[Key]) -> None:
+        """Each pair enters, is inside and leaves by turns; at the end it is known who is where."""
+        for (p, _, s, _), event in self.told:
+            if event == "end":
+                self.inside = {pair for pair in self.inside if pair[1] != s}
+                continue
+            assert ((p, s) in self.inside) == (event != "enter"), f"{event} of {p} and {s}"
+            if event == "leave":
+                self.inside.discard((p, s))
+            else:
+                self.inside.add((p, s))
+        self.told = []
+        for p, s in [(p, s) for i, p in self.entities if not i for j, s in self.entities if j]:
+            pub, sub = self.entities[False, p], self.entities[True, s]
+            if not sub.asked:
+                continue
+            if sub.states[-1] is None:
+                continue
+            one, other = pub.states[-1], sub.states[-1]
+            away = gap(one[1], other[1]) if one is not None and fits(one[2], other[2]) else 1.0
+            if away < -1e-5:
+                assert (p, s) in self.inside, f"{p} is inside {s}, which nobody tells"
+                self.lost.discard((p, s))
+            elif away > 1e-5 and (p, s) in self.inside:
+                moved = len(pub.states) > 1 and len(sub.states) > 1
+                if moved or self.changing:
+                    self.lost.add((p, s))
+                assert (p, s) in self.lost, f"{p} has left {s}, which nobody tells"
 
     def run(self, rounds: int = 3, steps: int = 60) -> None:
         """Plays rounds, and checks each.
@@ -431,10 +478,35 @@ class Simulation:
         self.catching = set()
 
 
+def fits(pub: int, sub: int) -> bool:
+    """Whether the attributes of a subscription are among those of a publication."""
+    return set(CONTENTS[sub][1]) <= set(CONTENTS[pub][1])
+
+
 KEY = ("pub", "pub_version", "sub", "sub_version")
 
 
+def _credulous(pairs: Pairs, rows: Rows, subscriptions: Entities, follow: Any = Pairs.follow) -> Any:
+    """As ``Pairs.follow``, for whom nothing is old."""
+    pairs._table[pairs._table[:, 0] != -1, 2:4] = -1
+    return follow(pairs, rows, subscriptions)
+
+
+def _without(rows: Rows, flag: int) -> Rows:
+    rows["flags"] &= 255 - flag
+    return rows
+
+
 FAULTS: dict[str, tuple[str, Any]] = {
+    "old news counts": ("evflow.tiles.client.Pairs.follow", _credulous),
+    "what has come apart is not told": (
+        "evflow.tiles.manager.TileManager._send",
+        lambda self, rows, send=TileManager._send: send(self, rows[rows["event"] & 8 == 0]),
+    ),
+    "who leaves a tile counts as deleted": (
+        "evflow.tiles.state.StateManager._told",
+        lambda self, rows, told=StateManager._told: told(self, _without(rows, ELSEWHERE)),
+    ),
     "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
     "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
     "dead State Managers are not forgotten": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import time
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from evflow import tiles
 from evflow.errors import EvflowError, GraphError
+from evflow.matching import AreaColumns, Circle, GlobeBox, GlobeCircle, GlobePolygon
 
 HERE, NEAR, AWAY = (46.53, 6.63, 50), (46.5305, 6.63, 50), (46.6, 6.63, 50)
 
@@ -47,6 +49,69 @@ def test_moves_keep_attributes_and_deleted_subscriptions_match_no_more(contact: 
         assert _found(client, 1) == [(10, 14)]
         client.unpublish(10)
         client.unsubscribe([10, 12, 13, 14])
+        client.drain(20)
+
+
+def test_areas_of_the_matcher_are_zones(contact: str) -> None:
+    triangle = GlobePolygon([(46.5, 6.6), (46.5, 6.7), (46.6, 6.6)])
+    with tiles.connect(contact) as client:
+        client.subscribe([15, 16], [triangle, GlobeBox(46.59, 6.69, 46.61, 6.71)], {"kind": "taxi"})
+        client.publish(15, GlobeCircle(46.56, 6.65, 1), {"kind": "taxi"})
+        client.drain(20)
+        client.move(15, triangle)
+        assert _found(client, 1) == [(15, 15)]
+        client.move(15, AreaColumns.points(46.6, 6.7, "globe"))
+        assert _found(client, 1) == [(15, 16)]
+        # Attributes stay when a polygon becomes a circle.
+        client.move(15, HERE, subscriptions=True)
+        client.move(15, NEAR)
+        assert _found(client, 1) == [(15, 15)]
+        client.unpublish(15)
+        client.unsubscribe([15, 16])
+        client.drain(20)
+
+
+def test_subscriptions_ask_for_enter_inside_and_leave(contact: str) -> None:
+    def told(count: int) -> list[str]:
+        found: list[str] = []
+        until = time.monotonic() + 20
+        while len(found) < count and time.monotonic() < until:
+            for rows in client.batches(0.1):
+                found += [tiles.EVENTS[event] for event in rows["event"]]
+        return found
+
+    with tiles.connect(contact) as client:
+        client.subscribe(18, HERE, {"kind": "taxi"}, events=["enter", "leave"])
+        client.publish(18, NEAR, {"kind": "taxi"})
+        assert told(1) == ["enter"]
+        client.move(18, NEAR)
+        client.move(18, AWAY)
+        assert told(1) == ["leave"]
+        # A subscription that moves asks for what it did; a client that connects anew knows who is inside.
+        client.move(18, AWAY, subscriptions=True)
+        assert told(1) == ["enter"]
+        client._lost(client._epoch, EvflowError("cut"))
+        client.publish(18, AWAY, {"kind": "bus"})
+        assert told(1) == ["leave"]
+        client.publish(18, AWAY, {"kind": "taxi"})
+        client.unpublish(18)
+        assert told(2) == ["enter", "leave"]
+        client.unsubscribe(18)
+        client.drain(20)
+        for wrong in ("enter", [], ["match", "enter"], ["exit"]):
+            with pytest.raises(EvflowError, match="or some of enter, inside and leave"):
+                client.subscribe(18, HERE, events=wrong)
+
+
+def test_many_polygons_come_in_messages_of_a_bounded_size(contact: str) -> None:
+    around = [(math.sin(k / 500 * math.pi), math.cos(k / 500 * math.pi)) for k in range(0, 1000, 5)]
+    wide = [GlobePolygon([(46.5 + 0.1 * y, k * 1e-4 + 0.1 * x) for y, x in around]) for k in range(401)]
+    with tiles.connect(contact) as client:
+        client.subscribe(17, (46.5, 0.0, 1))
+        client.publish(np.arange(1000, 1401), wide)
+        assert _found(client, 401) == [(k, 17) for k in range(1000, 1401)]
+        client.unpublish(np.arange(1000, 1401))
+        client.unsubscribe(17)
         client.drain(20)
 
 
@@ -148,6 +213,9 @@ def test_wrong_input_is_told_before_anything_is_sent(contact: str) -> None:
             (1, (1, 2), "zones of shape"),
             (1, (1, 2, float("nan")), "finite"),
             (1, "here", "zones"),
+            ([1, 2], GlobeCircle(1, 2, 3), "expected 2 areas"),
+            (1, Circle(1, 2, 3), "on the plane"),
+            (1, GlobePolygon([(k * 0.01, k % 2) for k in range(1001)]), "expected at most 1,000"),
         ):
             with pytest.raises(EvflowError, match=what):
                 client.publish(ids, zones)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from evflow.errors import GraphError
 from evflow.tiles.grid import Grid
-from tests.tiles.rows import moves
-from tests.tiles.world import Box, Circle, gap, tile_box
+from evflow.tiles.store import Contents
+from tests.tiles.rows import moves, outlines
+from tests.tiles.world import Box, Circle, Polygon, Zone, gap, tile_box
 
 LATITUDES = st.one_of(st.floats(-90, 90), st.sampled_from([-90.0, -85.1, 0.0, 85.06, 90.0]))
 LONGITUDES = st.one_of(st.floats(-180, 180), st.sampled_from([-180.0, -135.0, 0.0, 179.99]))
@@ -27,18 +28,37 @@ def boxes(draw: st.DrawFn) -> Box:
     return Box(south, west, north, west + draw(st.floats(0, 360)))
 
 
-ZONES = st.one_of(CIRCLES, boxes())
+@st.composite
+def polygons(draw: st.DrawFn) -> Polygon:
+    north, east, size = draw(LATITUDES), draw(LONGITUDES), draw(st.sampled_from([0.01, 3.0, 60.0]))
+    corners = draw(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_size=6))
+    return Polygon(tuple((min(max(north + size * y, -90), 90), east + size * x) for y, x in corners))
+
+
+ZONES = st.one_of(CIRCLES, boxes(), polygons())
+
+
+def tiles_of(zoom: int, zones: list[Zone]) -> tuple[np.ndarray, np.ndarray]:
+    contents = Contents()
+    contents.learn(outlines(zones))
+    return Grid(zoom).tiles(moves(zones), contents)
 
 
 @example(Box(0.0, -6.7e-48, 0.0, -6.7e-48), 1)
+@example(Box(0.0, 0.0, 90.0, 0.0), 2)
 @given(ZONES, st.integers(0, 3))
-def test_a_zone_has_exactly_the_tiles_that_it_touches(zone: Circle | Box, zoom: int) -> None:
+def test_a_zone_has_exactly_the_tiles_that_it_touches(zone: Zone, zoom: int) -> None:
     n = 1 << zoom
-    found = Grid(zoom).tiles(moves([zone]))[1].tolist()
+    found = tiles_of(zoom, [zone])[1].tolist()
     assert len(set(found)) == len(found)
     for row in range(n):
         for column in range(n):
             away = gap(zone, tile_box(zoom, row, column))
+            if isinstance(zone, Polygon):
+                touches = n * n + row * n + column in found
+                inner, outer = (gap(zone, resized(zoom, row, column, by)) for by in (-1e-9, 1e-9))
+                assert (touches or inner > 0) and (not touches or outer < 0), (row, column)
+                continue
             if isinstance(zone, Box):
                 # A tile has its northern and its western border.
                 box = tile_box(zoom, row, column)
@@ -55,12 +75,19 @@ def test_a_zone_has_exactly_the_tiles_that_it_touches(zone: Circle | Box, zoom: 
                 assert (n * n + row * n + column in found) == (away < 0), (row, column, away)
 
 
+def resized(zoom: int, row: int, column: int, degrees: float) -> Box:
+    """A tile that is larger on all sides, but for the poles; smaller if that is negative."""
+    south, west, north, east = tile_box(zoom, row, column)
+    low, high = south - degrees * (south > -90), north + degrees * (north < 90)
+    return Box(low, west - degrees, high, east + degrees)
+
+
 @given(ZONES, ZONES, st.integers(0, 8))
-def test_zones_that_overlap_share_a_tile(one: Circle | Box, other: Circle | Box, zoom: int) -> None:
-    rows = moves([one, other])
-    grid = Grid(zoom)
-    if grid.counts(rows).sum() < 100_000:
-        zone, tile = grid.tiles(rows)
+def test_zones_that_overlap_share_a_tile(one: Zone, other: Zone, zoom: int) -> None:
+    contents = Contents()
+    contents.learn(outlines([one, other]))
+    if Grid(zoom).counts(moves([one, other]), contents).sum() < 100_000:
+        zone, tile = tiles_of(zoom, [one, other])
         shared = set(tile[zone == 0].tolist()) & set(tile[zone == 1].tolist())
         assert shared or gap(one, other) > -1e-6
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from unittest.mock import patch
 
@@ -15,22 +16,20 @@ from evflow.tiles.frontend import Frontend
 from evflow.tiles.grid import Grid
 from evflow.tiles.layout import Layout
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import MATCH, Message, Outbox, Place, Rows
+from evflow.tiles.messages import ENTER, EVENTS, INSIDE, LEAVE, MATCH, Message, Outbox, Place, Rows
 from evflow.tiles.ring import Ring
 from evflow.tiles.state import StateManager
-from evflow.tiles.store import Seen, content_of
+from evflow.tiles.store import Entities, Pairs, Seen, content_of
 from tests.examples import tried
-from tests.tiles.rows import moves
+from tests.tiles.rows import moves, outlines
 from tests.tiles.simulation import FAULTS, found
-from tests.tiles.world import Box, Circle
+from tests.tiles.world import Box, Circle, Polygon, metres
 
 GRID = Grid(15)
 FIRST = {
-    "a change ends before all have caught up": 7,
-    "dead State Managers are not forgotten": 50,
-    "matches are not kept": 77,
-    "tiles that a group gets are not told": 214,
-    "what a State Manager got is not told": 30,
+    "dead State Managers are not forgotten": 68,
+    "matches are not kept": 41,
+    "old news counts": 41,
 }
 
 
@@ -52,6 +51,7 @@ class System:
         self.rows = Counter[str]()
         self.matches: list[tuple[int, ...]] = []
         self.refused = self.steps = 0
+        self.events: list[tuple[str, int, int]] = []
 
     def send(self, rows: Rows, contents: dict[int, tuple[tuple[str, object], ...]] | None = None) -> None:
         waiting = [(1, self.client.place, *sent) for sent in self.client.send(rows, contents)]
@@ -67,6 +67,12 @@ class System:
             return self.roles[target].receive(sender, message)
         self.refused += len(message.rows) if message.kind == "refused" else 0
         rows, outbox = self.client.receive(sender, message)
+        told = (
+            zip(*(rows[name].tolist() for name in ("event", "pub", "sub")), strict=True)
+            if "event" in rows.dtype.names
+            else ()
+        )
+        self.events += [(EVENTS[event], pub, sub) for event, pub, sub in told]
         names = ("pub", "pub_version", "sub", "sub_version") if message.kind == "matches" else ()
         self.matches += zip(*(rows[name].tolist() for name in names), strict=True) if names else []
         return outbox
@@ -166,6 +172,93 @@ def test_one_number_for_two_sets_of_attributes_is_an_error() -> None:
     assert system.refused == 1
     with pytest.raises(EvflowError, match="expected text, a number or a truth value"):
         content_of({"a": [1]})
+
+
+def test_an_outline_that_nobody_knows_is_refused() -> None:
+    system = System(1)
+    system.send(moves([Polygon(((0, 0), (0, 1e-4), (1e-4, 0)))]))
+    assert system.refused == 1 and system.rows["moves to state"] == 0
+
+
+def test_outlines_that_no_zone_has_any_more_are_forgotten() -> None:
+    with patch("evflow.tiles.store.LEAST", 16):
+        _forget_outlines(System(1, groups=1))
+
+
+def _forget_outlines(system: System) -> None:
+    kept = Polygon(((0, 0), (0, 1e-4), (1e-4, 0)))
+    system.send(moves([kept], subscriptions=True), outlines([kept]))
+    for version in range(100):
+        moving = Polygon(((1, 1), (1, 1 + 1e-6 * version), (1.001, 1)))
+        system.send(moves([moving], [1], version), outlines([moving]))
+    system.send(moves([kept], [1], 2000), outlines([kept]))
+    assert system.matches == [(1, 2000, 0, 0)]
+    known = [role.contents.known for role in system.roles.values()]
+    assert all(1 <= len(held) <= 40 for held in known)
+
+
+@pytest.mark.parametrize("r", [1, 2])
+def test_things_that_move_are_told_who_comes_near_and_goes(r: int) -> None:
+    # Each thing publishes where it is, and subscribes to the circle around it.
+    draw, near, system = random.Random(r), 300.0, System(r)
+    corner = math.floor(6.6 * 32768 / 360) * 360 / 32768
+    pubs: dict[int, tuple[float, float]] = {}
+    subs: dict[int, tuple[float, float]] = {}
+    around = set[tuple[int, int]]()
+    for version in range(12):
+        for thing in range(10):
+            place = 46.5 + draw.uniform(-0.005, 0.005), corner + draw.uniform(-0.007, 0.007)
+            for held, radius in ((pubs, 0.0), (subs, near)):
+                system.events.clear()
+                held[thing] = place
+                rows = moves([Circle(*place, radius)], [thing], version, subscriptions=held is subs, asked=56)
+                system.send(rows)
+                now = {(i, j) for i, p in pubs.items() for j, s in subs.items() if metres(p, s) <= near}
+                moved = {pair for pair in now & around if pair[held is subs] == thing}
+                wanted = [("enter", *pair) for pair in now - around]
+                wanted += [("leave", *pair) for pair in around - now] + [("inside", *pair) for pair in moved]
+                assert sorted(system.events) == sorted(wanted)
+                around = now
+
+
+def test_only_the_events_that_a_subscription_asks_for_are_told() -> None:
+    system, here, there = System(2), Circle(46.5, 6.6, 50.0), Circle(46.6, 6.6, 50.0)
+    asked = [ENTER, INSIDE, LEAVE, ENTER | LEAVE, 0]
+    system.send(moves([here] * 5, range(5), subscriptions=True, asked=asked))
+    for version, zone in enumerate([here, here, there, here, None]):
+        system.send(moves([zone], [9], version))
+    wanted = {0: ["enter", "enter"], 1: ["inside"], 2: ["leave", "leave"], 3: ["enter", "leave"] * 2}
+    wanted[4] = ["match"] * 3
+    assert {s: [event for event, _, sub in system.events if sub == s] for s in range(5)} == wanted
+
+
+def test_nothing_leaves_a_subscription_that_is_deleted_or_asks_for_matches() -> None:
+    system, here, there = System(1), Circle(46.5, 6.6, 50.0), Circle(46.6, 6.6, 50.0)
+    system.send(moves([here] * 2))
+    for version, (zone, asked) in enumerate(
+        [(here, 56), (None, 0), (there, 56), (here, 56), (here, 0), (here, 56)]
+    ):
+        system.send(moves([zone], [9], version, subscriptions=True, asked=asked))
+    events = [event for event, pub, _ in system.events if pub == 0]
+    assert events == ["enter", "enter", "match", "enter"]
+    # What is the same once more is not told: its version is old.
+    system.send(moves([there], [0], 1))
+    assert system.events[-1] == ("leave", 0, 9)
+
+
+def test_pairs_that_are_apart_are_forgotten_and_those_inside_are_not() -> None:
+    pairs, none = Pairs(64), Entities()
+    rows = np.zeros(50, MATCH)
+    rows["pub"], rows["event"] = np.arange(50), 7
+    assert pairs.follow(rows, none).all() and set(rows["event"]) == {1}
+    for start in range(100, 2100, 100):
+        for event, number in ((7, 1), (15, 3)):
+            rows["pub"], rows["event"] = np.arange(start, start + 50), event
+            rows["pub_version"] = number
+            assert pairs.follow(rows, none).all() and set(rows["event"]) == {number}
+    assert len(pairs) <= 400
+    rows["pub"], rows["event"], rows["pub_version"] = np.arange(50), 15, 1
+    assert pairs.follow(rows, none).all() and set(rows["event"]) == {3}
 
 
 def test_many_matches_of_a_batch_need_not_fit_at_once() -> None:

@@ -102,7 +102,7 @@ def test_what_is_too_much_for_a_frame_is_counted() -> None:
     with patch("evflow.tiles.map.scene.MOST_THINGS", 10), patch("evflow.tiles.map.scene._MOST_FLASHES", 3):
         scene = Scene(100)
         browser = scene.join()
-        scene.show(moves_of(1, [1, 2], [(0, 0, 5), (0, 0, 6)]))
+        scene.show(moves_of(1, [1, 2], [(0, 0, 5), (0, 0, 6)])[0])
         for start in range(0, 60, 20):
             scene.take(_matches(list(range(start, start + 20)), browser.number, [0.0] * 20))
             scene.take(_matches(list(range(start, start + 2)), 1, [0.0] * 2))
@@ -115,14 +115,14 @@ def test_what_is_too_much_for_a_frame_is_counted() -> None:
 
 def test_a_browser_gets_all_areas_when_it_comes_and_their_changes_afterwards() -> None:
     scene = Scene(100)
-    scene.show(moves_of(1, [1, 2], [(1, 2, 3), (4, 5, 6)]))
-    scene.show(moves_of(1, 2, (7, 8, 9, 10)))
+    scene.show(moves_of(1, [1, 2], [(1, 2, 3), (4, 5, 6)])[0])
+    scene.show(moves_of(1, 2, (7, 8, 9, 10))[0])
     browser = scene.join()
     assert _read(scene.frame(browser))[2] == [(1, 0, 1, 2, 3, 0), (2, 1, 7, 8, 9, 10)]
     scene.hide(np.array([1, 5]))
     assert _read(scene.frame(browser))[2] == [(1, 2, 0, 0, 0, 0)]
     with patch("evflow.tiles.map.scene.MOST_AREAS", 2), pytest.raises(EvflowError, match="at most 2"):
-        scene.show(moves_of(1, [3, 4], [(1, 2, 3)] * 2))
+        scene.show(moves_of(1, [3, 4], [(1, 2, 3)] * 2)[0])
     assert _read(scene.frame(browser))[2] == []
     scene.leave(browser)
     for _ in range(100):

@@ -163,8 +163,8 @@ def _on_globe(one: Any, i: int, other: Any, j: int, work: Any) -> bool:
     if second <= _CIRCLE:
         if not -90.0 <= b[j, 0] <= 90.0 or not -_ALL < b[j, 1] < _ALL:
             return False
-        centre = place_vector(b[j, 0], b[j, 1])
-        return sphere.chord(a[i, 0], a[i, 1], centre) <= sphere.reach_of(a[i, 2] + b[j, 2])
+        one_centre, other_centre = place_vector(a[i, 0], a[i, 1]), place_vector(b[j, 0], b[j, 1])
+        return sphere.circles_meet(one_centre, other_centre, a[i, 2] + b[j, 2])
     if kind == _CIRCLE:
         return _with_circle(one, i, other, j, work)
     if kind == _POINT:

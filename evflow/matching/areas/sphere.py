@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from evflow.matching.globe import place_vector
+from evflow.matching.globe import place_vector, sine_cosine
 from evflow.matching.native import compiled
 from evflow.matching.space import METRE, WHOLE
 
@@ -21,7 +21,7 @@ def reach_of(radius: float) -> float:
     degrees = radius * METRE
     if degrees >= 90.0:
         return WHOLE
-    half = place_vector(degrees, 0.0)[2]
+    half = sine_cosine(degrees)[0]
     return (2.0 * half) * (2.0 * half)
 
 
@@ -34,15 +34,32 @@ def chord(first: float, second: float, centre: tuple[float, float, float]) -> fl
 
 
 @compiled
-def _to_meridian(longitude: float, south: float, north: float, centre: tuple[float, float, float]) -> float:
-    """The square of the least chord from a centre to a piece of a meridian."""
-    found = min(chord(south, longitude, centre), chord(north, longitude, centre))
-    east = place_vector(0.0, longitude)
-    low, high = place_vector(south, 0.0), place_vector(north, 0.0)
-    out, up = centre[0] * east[0] + centre[1] * east[1], centre[2]
+def circles_meet(one: tuple[float, float, float], other: tuple[float, float, float], radius: float) -> bool:
+    """Whether two circles overlap, by the unit vectors of their centres and the sum of their radii."""
+    dx, dy, dz = one[0] - other[0], one[1] - other[1], one[2] - other[2]
+    return dx * dx + dy * dy + dz * dz <= reach_of(radius)
+
+
+@compiled
+def _to_meridian(
+    east: tuple[float, float], low: tuple[float, float], high: tuple[float, float],
+    centre: tuple[float, float, float],
+) -> float:  # fmt: skip
+    """The square of the least chord from a centre to a piece of a meridian.
+
+    Args:
+        east: sine and cosine of its longitude.
+        low, high: those of the latitudes at its ends.
+        centre: a unit vector.
+    """
+    found = 8.0
+    for up, out in (low, high):
+        dx, dy, dz = out * east[1] - centre[0], out * east[0] - centre[1], up - centre[2]
+        found = min(found, dx * dx + dy * dy + dz * dz)
+    out, up = centre[0] * east[1] + centre[1] * east[0], centre[2]
     # The foot of the centre on the whole meridian lies north of the southern end, south of the northern.
-    if out > 0.0 and low[0] * up - low[2] * out >= 0.0 and high[2] * out - high[0] * up >= 0.0:
-        away = centre[0] * east[1] - centre[1] * east[0]
+    if out > 0.0 and low[1] * up - low[0] * out >= 0.0 and high[0] * out - high[1] * up >= 0.0:
+        away = centre[0] * east[0] - centre[1] * east[1]
         rest = away * away / (1.0 + math.sqrt(out * out + up * up))
         found = min(found, away * away + rest * rest)
     return found
@@ -55,8 +72,14 @@ def circle_range(
 ) -> bool:  # fmt: skip
     """Whether a circle and a range of latitudes and longitudes, west at most east, overlap."""
     if west <= longitude <= east or (longitude == -180.0 and east == 180.0):
+        if south <= latitude <= north:
+            return True
         return chord(min(max(latitude, south), north), longitude, centre) <= reach
-    return min(_to_meridian(west, south, north, centre), _to_meridian(east, south, north, centre)) <= reach
+    low, high = sine_cosine(south), sine_cosine(north)
+    return (
+        _to_meridian(sine_cosine(west), low, high, centre) <= reach
+        or _to_meridian(sine_cosine(east), low, high, centre) <= reach
+    )
 
 
 @compiled

@@ -31,11 +31,22 @@ def advance(
     count: Write[np.int64],
     out: WriteRows[np.int64],
     scratch: Write[np.int64],
+    contents: ReadRows[np.int64],
+    starts: Read[np.int64],
+    bounds: ReadRows[np.float64],
+    rings: Read[np.int64],
+    corners: ReadRows[np.float64],
+    kind: Write[np.uint8],
+    measures: WriteRows[np.float64],
+    first: Write[np.int64],
+    last: Write[np.int64],
+    work: Write[np.float64],
 ) -> int:
     """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
 
     Algorithm 2. ``scratch`` has room for the tiles of two zones. Returns the row at which it stopped.
     """
+    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
     made = 0
     for i in range(start, len(rows)):
         row = rows[i]
@@ -53,8 +64,8 @@ def advance(
                 count[LATE] += 1
                 continue
             was = old[WORD] >> 9 & 1
-        left = fill(held[slot], borders, guess, scratch, 0) if not was else 0
-        right = fill(row, borders, guess, scratch, left) if not gone else left
+        left = fill(held[slot], borders, guess, scratch, 0, shapes) if not was else 0
+        right = fill(row, borders, guess, scratch, left, shapes) if not gone else left
         if made + right > len(out):
             count[OUT] = made
             return i
@@ -63,11 +74,11 @@ def advance(
             count[USED] += 1
             table[at, 0], table[at, 1] = key, slot
         count[GONE_COUNT] += gone - (was if known else 0)
-        spanned = span_of(row, borders, guess)
+        spanned = span_of(row, borders, guess, shapes)
         for k in range(left):
-            if gone or not in_zone(scratch[k], row, spanned, borders):
+            if gone or not in_zone(scratch[k], row, spanned, borders, shapes):
                 copy(row, out[made])
-                out[made, WORD] |= 2 << 8
+                out[made, WORD] |= (2 if gone else 66) << 8
                 out[made, TILE] = scratch[k]
                 made += 1
         for k in range(left, right):

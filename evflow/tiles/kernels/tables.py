@@ -80,6 +80,66 @@ def fresh(
         new[i] = not held
 
 
+@array_kernel
+def follow(
+    rows: WriteRows[np.int64],
+    pairs: WriteRows[np.int64],
+    count: Write[np.int64],
+    latest: ReadRows[np.int64],
+    held: ReadRows[np.int64],
+    told: Write[np.uint8],
+) -> None:
+    """Turns matches, and pairs that have come apart, into enter, inside and leave; see ``Pairs``.
+
+    Args:
+        rows: matches.
+        pairs: a table of pairs.
+        count: how many there are, and how many rows there have been.
+        latest, held: the table of subscriptions as their client sent them, and these.
+        told: gets which rows are to be told.
+    """
+    for i in range(len(rows)):
+        row = rows[i]
+        asked = row[6] >> 32
+        told[i] = asked == 0
+        slot = latest[find(latest, row[2] << 1 | 1), 1]
+        is_over = slot != -1 and held[slot, WORD] >> 9 & 1 == 1 and held[slot, VERSION] > row[3]
+        if asked == 0 or is_over:
+            continue
+        at = _pair(pairs, row[0], row[2])
+        pair = pairs[at]
+        if pair[0] == -1:
+            pair[0], pair[1], pair[4] = row[0], row[2], 0
+            count[0] += 1
+        elif row[1] < pair[2] or row[3] < pair[3]:
+            continue
+        event = (3 if pair[4] else 0) if asked & 8 else (2 if pair[4] else 1)
+        count[1] += 1
+        pair[2], pair[3], pair[4], pair[5] = row[1], row[3], I(0 < event < 3), count[1]
+        row[6] = row[6] & 0xFFFFFFFF | event << 32
+        if event > 0:
+            told[i] = asked >> (event - 1) & 1
+
+
+@compiled
+def _pair(pairs: Words, pub: int, sub: int) -> int:
+    """Where a pair stands in its table, or would."""
+    mask = len(pairs) - 1
+    at: int = I(mixed(I(mixed(pub)) ^ sub) & U(mask))
+    while pairs[at, 0] != -1 and (pairs[at, 0] != pub or pairs[at, 1] != sub):
+        at = (at + 1) & mask
+    return at
+
+
+@array_kernel
+def pair_up(given: ReadRows[np.int64], pairs: WriteRows[np.int64]) -> None:
+    """Puts pairs into a table."""
+    for i in range(len(given)):
+        at = _pair(pairs, given[i, 0], given[i, 1])
+        for k in range(given.shape[1]):
+            pairs[at, k] = given[i, k]
+
+
 @compiled
 def newness(row: Words, held: Words) -> int:
     """1 if a move is newer than what is held, 0 if it is the same, -1 if it is older."""

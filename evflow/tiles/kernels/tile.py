@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.globe import place_vector, sine_cosine
+from evflow.matching.areas.sphere import circles_meet
+from evflow.matching.globe import place_vector
 from evflow.matching.native import (
     Read,
     ReadRows,
@@ -25,6 +26,7 @@ from evflow.matching.native import (
 )
 from evflow.matching.space import EARTH_RADIUS
 from evflow.tiles.kernels.fields import (
+    ASKED,
     BLOCK,
     BLOCKS,
     CENTRE,
@@ -32,6 +34,7 @@ from evflow.tiles.kernels.fields import (
     COVER,
     FREE,
     GONE_COUNT,
+    HELD_WORDS,
     ID,
     ISSUER,
     LATE,
@@ -45,25 +48,30 @@ from evflow.tiles.kernels.fields import (
     USED,
     VERSION,
     WORD,
-    ZONE,
     Floats,
     I,
     Words,
     X,
 )
 from evflow.tiles.kernels.tables import copy, find, mixed, newness
-from evflow.tiles.kernels.zones import boxes_meet, circle_meets_box, in_zone, span_of, tile_id
+from evflow.tiles.kernels.zones import (
+    Shapes,
+    in_zone,
+    numbers_of,
+    span_of,
+    tile_id,
+    zones_meet,
+)
 
 _INFINITY = np.float32(np.inf)
-_HALF = 90.0 / (math.pi * EARTH_RADIUS)
 
 
 @compiled
-def _locate(held: Words) -> None:
+def _locate(held: Words, shapes: Shapes) -> None:
     """Writes middle and covering radius of what is held."""
-    a, b, c, d = float_of(held[6]), float_of(held[7]), float_of(held[8]), float_of(held[9])
+    a, b, c, d = numbers_of(held, shapes)
     cover: float = min(c, 2.0 * EARTH_RADIUS)
-    is_box = held[WORD] & 255 == 1
+    is_box = held[WORD] & 255 > 0
     x, y, z = place_vector((a + c) / 2.0, (b + d) / 2.0) if is_box else place_vector(a, b)
     if is_box:
         cover = 0.0
@@ -78,50 +86,44 @@ def _locate(held: Words) -> None:
 
 
 @compiled
-def _put(
-    held: Words, tile: Words, places: NDArray[np.float32], block: int, at: int
-) -> tuple[float, float, float, float]:
-    """Writes where a zone is to a block, in metres from the middle of the tile, with room for rounding."""
+def _copy_held(source: Words, target: Words) -> None:
+    for k in range(HELD_WORDS):
+        target[k] = source[k]
+
+
+@compiled
+def _near(held: Words, tile: Words) -> tuple[float, float, float, float]:
+    """Where a zone is from the middle of the tile, and its reach with room for rounding, in metres."""
     x = (float_of(held[X]) - float_of(tile[CENTRE])) * EARTH_RADIUS
     y = (float_of(held[X + 1]) - float_of(tile[CENTRE + 1])) * EARTH_RADIUS
     z = (float_of(held[X + 2]) - float_of(tile[CENTRE + 2])) * EARTH_RADIUS
     away = abs(x) + abs(y) + abs(z)
     reach = (float_of(held[COVER]) + away * 2.0**-21 + 0.001) * (1.0 + 2.0**-20)
-    places[block, 0, at], places[block, 1, at], places[block, 2, at] = x, y, z
-    places[block, 3, at] = reach
     return x, y, z, reach
 
 
 @compiled
-def overlap(one: Words, other: Words) -> bool:
+def _overlap(one: Words, other: Words, shapes: Shapes) -> bool:
     """Whether the zones of two that are held have a place in common."""
-    first, second = one[WORD] & 255, other[WORD] & 255
-    a, b, c, d = float_of(one[6]), float_of(one[7]), float_of(one[8]), float_of(one[9])
-    e, f, g, h = float_of(other[6]), float_of(other[7]), float_of(other[8]), float_of(other[9])
-    if first == 0 and second == 0:
-        half = (c + g) * _HALF
-        if half >= 90.0:
-            return True
-        chord = 2.0 * sine_cosine(half)[0]
-        x = float_of(one[X]) - float_of(other[X])
-        y = float_of(one[X + 1]) - float_of(other[X + 1])
-        z = float_of(one[X + 2]) - float_of(other[X + 2])
-        return x * x + y * y + z * z <= chord * chord
-    if first == 0:
-        return circle_meets_box(a, b, c, e, f, g, h, 0.0)
-    if second == 0:
-        return circle_meets_box(e, f, g, a, b, c, d, 0.0)
-    return boxes_meet(a, b, c, d, e, f, g, h)
+    if (one[WORD] | other[WORD]) & 255 == 0:
+        return circles_meet(
+            (float_of(one[X]), float_of(one[X + 1]), float_of(one[X + 2])),
+            (float_of(other[X]), float_of(other[X + 1]), float_of(other[X + 2])),
+            float_of(one[8]) + float_of(other[8]),
+        )
+    return zones_meet(one, other, shapes)
 
 
 @compiled
-def chosen(tile: int, one: Words, other: Words, borders: Floats, guess: NDArray[np.int32]) -> bool:
+def _chosen(
+    tile: int, one: Words, other: Words, borders: Floats, guess: NDArray[np.int32], shapes: Shapes
+) -> bool:
     """Whether a tile has the least hash of the tiles that two zones share (section III.C)."""
     n = len(borders) - 1
-    top, bottom, west, east = span_of(one, borders, guess)
+    top, bottom, west, east = span_of(one, borders, guess, shapes)
     if top == bottom and west == east:
         return True
-    high, low, left, right = span_of(other, borders, guess)
+    high, low, left, right = span_of(other, borders, guess, shapes)
     if high == low and left == right:
         return True
     mine = mixed(tile)
@@ -130,8 +132,8 @@ def chosen(tile: int, one: Words, other: Words, borders: Floats, guess: NDArray[
             shared = tile_id(y, x, n)
             if (
                 mixed(shared) < mine
-                and in_zone(shared, one, (top, bottom, west, east), borders)
-                and in_zone(shared, other, (high, low, left, right), borders)
+                and in_zone(shared, one, (top, bottom, west, east), borders, shapes)
+                and in_zone(shared, other, (high, low, left, right), borders, shapes)
             ):
                 return False
     return True
@@ -215,13 +217,59 @@ def _remove(
 
 
 @compiled
-def _matched(pub: Words, sub: Words, out: Words) -> None:
+def _meet(pub: Words, sub: Words, ends: Words, attributes: Words, shapes: Shapes) -> bool:
+    """Whether a publication and a subscription match."""
+    return _covers(pub[CONTENT], sub[CONTENT], shapes[0], ends, attributes) and _overlap(pub, sub, shapes)
+
+
+@compiled
+def _matched(pub: Words, sub: Words, apart: int, out: Words, shapes: Shapes) -> None:
     out[0], out[1] = pub[ID], pub[VERSION]
     out[2], out[3] = sub[ID], sub[VERSION]
     out[4], out[5] = sub[SENDER], sub[ISSUER]
-    out[6] = pub[WORD] & 255
-    for k in range(4):
-        out[7 + k] = pub[ZONE + k]
+    out[6] = pub[WORD] & 255 | (apart | sub[WORD] >> 11 & 7) << 32
+    a, b, c, d = numbers_of(pub, shapes)
+    out[7], out[8], out[9], out[10] = bits_of(a), bits_of(b), bits_of(c), bits_of(d)
+
+
+@compiled
+def _part(
+    tile: Words,
+    side: int,
+    past: Words,
+    now: Words,
+    is_gone: bool,
+    held: Words,
+    places: NDArray[np.float32],
+    slots: NDArray[np.int32],
+    nexts: Words,
+    ends: Words,
+    attributes: Words,
+    out: Words,
+    made: int,
+    shapes: Shapes,
+) -> int:
+    """Writes which matches of a past state ended with the one of now; returns how many there are then."""
+    x, y, z, reach = _near(past, tile)
+    px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
+    other = tile[2 - 2 * side]
+    while other != -1:
+        for k in range(BLOCK):
+            dx, dy, dz = places[other, 0, k] - px, places[other, 1, k] - py, places[other, 2, k] - pz
+            r = places[other, 3, k] + pr
+            if dx * dx + dy * dy + dz * dz <= r * r:
+                theirs = held[slots[other, k]]
+                asked = now[WORD] if side else theirs[WORD]
+                if asked >> 11 & 7 == 0:
+                    continue
+                pub, sub = (theirs, now) if side else (now, theirs)
+                first, second = (theirs, past) if side else (past, theirs)
+                ended = is_gone or not _meet(pub, sub, ends, attributes, shapes)
+                if ended and _meet(first, second, ends, attributes, shapes):
+                    _matched(pub, sub, 8, out[made], shapes)
+                    made += 1
+        other = nexts[other]
+    return made
 
 
 @compiled
@@ -250,18 +298,33 @@ def match(
     nexts: Write[np.int64],
     borders: Read[np.float64],
     guess: Read[np.int32],
-    contents: ReadRows[np.int64],
     ends: Read[np.int64],
     attributes: Read[np.int64],
     count: Write[np.int64],
     out: WriteRows[np.int64],
     rehomed: Write[np.int64],
+    states: WriteRows[np.int64],
+    contents: ReadRows[np.int64],
+    starts: Read[np.int64],
+    bounds: ReadRows[np.float64],
+    rings: Read[np.int64],
+    corners: ReadRows[np.float64],
+    kind: Write[np.uint8],
+    measures: WriteRows[np.float64],
+    first: Write[np.int64],
+    last: Write[np.int64],
+    work: Write[np.float64],
 ) -> int:
     """A Tile Manager takes moves of its tiles, and writes the matches that they make.
 
     Algorithm 3. What is silent makes none. ``rehomed`` gets the rows of subscriptions whose client is
-    connected elsewhere now. Returns the row at which it stopped.
+    connected elsewhere now. ``states`` has the state that an entity had before its last move,
+    and the key and words of this move. Returns the row at which it stopped.
+
+    A pair that matched before a move and does not afterwards has come apart. Each tile that had both tells
+    it, if the subscription asks for events: it has the old state, and each row has the new one.
     """
+    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
     made = 0
     for i in range(start, len(rows)):
         row = rows[i]
@@ -293,12 +356,42 @@ def match(
             count[LATE] += 1
             continue
         mine = held[slot]
+        count[ASKED] |= row[WORD] >> 11 & 7
+        past, now = states[0], states[1]
+        if count[ASKED] and order > 0:
+            _copy_held(mine, past)
+            states[2, 0] = key
+            copy(row, states[3])
         if side and mine[SENDER] != row[SENDER]:
             rehomed[count[REHOMED]] = i
             count[REHOMED] += 1
             mine[SENDER] = row[SENDER]
         block, at = _position(slot, tile[2 * side], tile[2 * side + 1], slots, nexts)
+        asks = count[ASKED] and block != -1 and states[2, 0] == key and newness(row, states[3]) == 0
         if gone:
+            if asks and not (side and row[WORD] >> 14 & 1 == 0):
+                is_gone = row[WORD] >> 14 & 1 == 0
+                _copy_held(past, now)
+                now[VERSION] = row[VERSION]
+                if not is_gone:
+                    copy(row, now)
+                    _locate(now, shapes)
+                made = _part(
+                    tile,
+                    side,
+                    past,
+                    now,
+                    is_gone,
+                    held,
+                    places,
+                    slots,
+                    nexts,
+                    ends,
+                    attributes,
+                    out,
+                    made,
+                    shapes,
+                )
             if order > 0:
                 # The zone stays until the next move brings another: by it the tiles here can be found.
                 mine[VERSION] = row[VERSION]
@@ -312,16 +405,36 @@ def match(
             continue
         # A deletion of the same version may have come before, hence also where it is the same.
         copy(row, mine)
-        _locate(mine)
+        _locate(mine, shapes)
         if block == -1:
             block, at = _append(tile, side, places, slots, nexts, count)
             slots[block, at] = slot
             if mine[TILES] == 0:
                 count[GONE_COUNT] -= 1
             mine[TILES] += 1
-        x, y, z, reach = _put(mine, tile, places, block, at)
+            asks = False
+        x, y, z, reach = _near(mine, tile)
+        places[block, 0, at], places[block, 1, at], places[block, 2, at] = x, y, z
+        places[block, 3, at] = reach
         if silent:
             continue
+        if asks:
+            made = _part(
+                tile,
+                side,
+                past,
+                mine,
+                False,
+                held,
+                places,
+                slots,
+                nexts,
+                ends,
+                attributes,
+                out,
+                made,
+                shapes,
+            )
         px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
         other = tile[2 - 2 * side]
         while other != -1:
@@ -341,12 +454,10 @@ def match(
                     if dx * dx + dy * dy + dz * dz <= r * r:
                         theirs = held[slots[other, k]]
                         pub, sub = (theirs, mine) if side else (mine, theirs)
-                        if (
-                            _covers(pub[CONTENT], sub[CONTENT], contents, ends, attributes)
-                            and overlap(pub, sub)
-                            and chosen(row[TILE], pub, sub, borders, guess)
+                        if _meet(pub, sub, ends, attributes, shapes) and _chosen(
+                            row[TILE], pub, sub, borders, guess, shapes
                         ):
-                            _matched(pub, sub, out[made])
+                            _matched(pub, sub, 0, out[made], shapes)
                             made += 1
             other = nexts[other]
     count[OUT] = made

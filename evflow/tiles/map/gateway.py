@@ -105,7 +105,10 @@ class Map(Closing):
         Raises:
             EvflowError: something is wrong with them, or the map would have too many; nothing is drawn.
         """
-        self._scene.show(moves_of(SUBSCRIPTION, ids, zones))
+        rows, outlines = moves_of(SUBSCRIPTION, ids, zones)
+        if outlines:
+            raise EvflowError("the map draws circles and boxes: expected no polygon")
+        self._scene.show(rows)
 
     def hide(self, ids: ArrayLike) -> None:
         """Draws areas no more.
@@ -113,7 +116,7 @@ class Map(Closing):
         Args:
             ids: one integer, or (N,).
         """
-        self._scene.hide(moves_of(SUBSCRIPTION, ids, None)["id"])
+        self._scene.hide(moves_of(SUBSCRIPTION, ids, None)[0]["id"])
 
     def flash(self, matches: Rows) -> None:
         """Has areas and things flash.

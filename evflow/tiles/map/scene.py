@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import EvflowError
-from evflow.tiles.messages import BOX, Rows
+from evflow.tiles.messages import CIRCLE, Rows
 
 __all__ = ["MOST_AREAS", "Add", "Browser", "Drop", "Look", "Scene", "parse"]
 
@@ -170,7 +170,7 @@ class Browser:
     def move(self, rows: Rows) -> None:
         """Things have moved; what is told is the middle of their zones."""
         zone, words = rows["zone"], _table(rows, "pub", None, None)
-        is_box = rows["kind"] == BOX
+        is_box = rows["kind"] != CIRCLE
         words[:, 1] = np.where(is_box, (zone[:, 0] + zone[:, 2]) / 2, zone[:, 0])
         words[:, 2] = np.where(is_box, (zone[:, 1] + zone[:, 3]) / 2, zone[:, 1])
         self._things.put(words)
