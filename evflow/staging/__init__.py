@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from evflow.staging.inflight import Summary, histogram, summary, thinned, within
+from evflow.staging.leaves import LeafStage, RootFates, RootStage, tree
 from evflow.staging.model import Block, Variable
 from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
 from evflow.staging.stage import Committed, Stage
@@ -18,12 +19,16 @@ __all__ = [
     "Committed",
     "ConstantDrain",
     "InOrder",
+    "LeafStage",
     "RateLimit",
+    "RootFates",
+    "RootStage",
     "Scheduler",
     "Stage",
     "Summary",
     "Variable",
     "Writer",
+    "tree",
     "histogram",
     "summary",
     "thinned",

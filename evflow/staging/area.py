@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -42,19 +42,25 @@ class Settings(Struct, frozen=True):
     live: dict[str, tuple[int, ...]] = {}
 
 
-class Announced(NamedTuple):
+class Announced(Struct, frozen=True, array_like=True, tag=1):
     """Node to root: one of the node's writers has announced a step."""
 
     step: int
 
 
-class Opened(NamedTuple):
+class Opened(Struct, frozen=True, array_like=True, tag=2):
     """Root to node: the node is to put its part of a step together."""
 
     step: int
 
 
-class Decided(NamedTuple):
+class Wanted(Struct, frozen=True, array_like=True, tag=3):
+    """Root to node: the store lacks a step, and the root has room for the bytes of the node's part of it."""
+
+    step: int
+
+
+class Decided(Struct, frozen=True, array_like=True, tag=4):
     """Root to node: a step is committed, without the ranks ``missing``, or will not be, for a ``reason``."""
 
     step: int
@@ -63,19 +69,21 @@ class Decided(NamedTuple):
 
 
 class StagingNode:
-    """Pulls from the writers of some ranks; ``done`` as of ``Root``. The outbox has messages to writers, with
-    their ranks, and ``up`` what the root is to know: ``Announced``, and a ``Part`` once it is complete."""
+    """Pulls from the writers of some ranks. The outbox has messages to writers, with their ranks, and ``up``
+    what the root is to know: ``Announced``, and a ``Part`` once it is complete, whose bytes follow when the
+    root wants them."""
 
-    def __init__(self, settings: Settings, ranks: Sequence[int], done: Mapping[int, tuple[int, ...]]) -> None:
+    def __init__(self, settings: Settings, ranks: Sequence[int]) -> None:
         self._variables, self._writers = by_name(settings.variables), settings.writers
         self.pulling = Pulling(settings.scheduler, settings.piece, settings.memory)
         self.gathering = Gathering({rank: (rank,) for rank in ranks}, settings.patience)
-        self._done, self._live = dict(done), settings.live
+        self._live = settings.live
         self._ranks = frozenset(ranks)
         self.outbox: deque[tuple[int, ToWriter]] = deque()
         self.up: deque[Announced | Part] = deque()
-        # Steps that the root has the part of, and has not decided.
-        self._given: set[int] = set()
+        # Parts that are complete, and that the root has not decided on; those whose bytes it has wanted.
+        self._given: dict[int, Part] = {}
+        self._wanted: set[int] = set()
         # What each connected writer waits to hear of, and what it was told last.
         self._asking: dict[int, set[int]] = {}
         self._told: dict[int, str] = {}
@@ -132,10 +140,6 @@ class StagingNode:
         what = f"step {step} of rank {rank}: bytes"
         expect(size <= most, what, size, f"at most {most}, the memory of the stage")
         self.gathering.passed(rank, step)
-        if step in self._done and step not in self._again[rank] and rank not in self._done[step]:
-            why = f"step {step} was in the store before rank {rank} announced it"
-            self.outbox.append((rank, Fate(step, why)))
-            return
         self._asking[rank].add(step)
         if step not in self._given and not self.gathering.has(rank, step):
             self.gathering.announced(rank, step, now)
@@ -172,28 +176,50 @@ class StagingNode:
     def gather(self, now: float) -> Hold | None:
         """Puts parts for the root into ``up``. Why the oldest one is not complete; None if none is open."""
         while isinstance(found := self.gathering.next(now), Part):
-            self._given.add(found.step)
+            self._given[found.step] = found
             self.gathering.close(found.step)
             self.up.append(found)
         return found
 
+    def connected(self) -> None:
+        """The root is there anew, and is told of all that is not decided."""
+        self.up.clear()
+        self.up.extend(Announced(step) for step in sorted({*self.gathering.open, *self._given}))
+        self.up.extend(self._given.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a step that is not decided."""
+        return bool(self._given or self.gathering.open)
+
     def opened(self, step: int, now: float) -> None:
-        """The root wants the node's part of a step."""
+        """The root asks for the node's part of a step."""
         if step not in self._given:
             self.gathering.opened(step, now)
+
+    def wanted(self, step: int) -> Part | None:
+        """The part whose bytes the root wants; None if there is none any more."""
+        if step in self._given:
+            self._wanted.add(step)
+        return self._given.get(step)
 
     def decided(self, decision: Decided) -> None:
         """The root has decided on a step; the writers that hold it hear of it."""
         step = decision.step
-        if not decision.reason:
-            self._done[step] = decision.missing
-        self._given.discard(step)
+        ours = step in self._wanted
+        self._wanted.discard(step)
+        self._given.pop(step, None)
         self.gathering.close(step)
         self.pulling.release(step)
         for rank in [rank for rank, asked in self._asking.items() if step in asked]:
             self._asking[rank].discard(step)
-            late = f"step {step} was committed without the part of rank {rank}, which came too late"
-            self.outbox.append((rank, Fate(step, late if rank in decision.missing else decision.reason)))
+            reason = decision.reason
+            if rank in decision.missing:
+                reason = f"step {step} was committed without the part of rank {rank}, which came too late"
+            elif not (reason or ours or step in self._again[rank]):
+                # The root has never wanted the bytes, so those in the store are others.
+                reason = f"step {step} was in the store before rank {rank} announced it"
+            self.outbox.append((rank, Fate(step, reason)))
 
     def tell(self, why: str) -> None:
         """Tells each connected writer that holds steps why they wait, if that has changed."""
@@ -219,19 +245,33 @@ class Root:
         self._variables, self._incomplete = by_name(settings.variables), settings.incomplete
         self.gathering = Gathering({node: nodes[node] for node in nodes}, settings.patience)
         self._nodes, self._done = list(nodes), dict(done)
-        self._newest = max(self._done, default=-1)
-        self.outbox: deque[tuple[str, Opened | Decided]] = deque()
+        self._newest, self._memory = max(self._done, default=-1), settings.memory
+        self.outbox: deque[tuple[str, Opened | Wanted | Decided]] = deque()
+        # By step and node: parts whose bytes are not wanted yet; the sizes of those that have been.
+        self._offers: dict[tuple[int, str], Part] = {}
+        self._sizes: dict[tuple[int, str], int] = {}
         self.committing: Part | None = None
 
     def joined(self, node: str, now: float) -> None:
-        """A staging node is connected, and knows nothing."""
+        """A staging node is connected, and knows nothing. A part that it gave before stays until it has the
+        same again."""
+        self._forget(node)
         self.gathering.joined(node, -1, (), now)
         steps = sorted(self.gathering.open)
         self.outbox.extend((node, Opened(step)) for step in steps if not self.gathering.has(node, step))
 
     def lost(self, node: str, now: float) -> None:
         """The connection to a node has ended."""
+        self._forget(node)
         self.gathering.lost(node, now, offers=False)
+
+    def _forget(self, node: str) -> None:
+        """What a node has offered, and what of it has not arrived, comes anew or not at all."""
+        self.outbox = deque(told for told in self.outbox if told[0] != node)
+        for key in [key for key in (*self._offers, *self._sizes) if key[1] == node]:
+            self._offers.pop(key, None)
+            if not self.gathering.has(node, key[0]):
+                self._sizes.pop(key, None)
 
     def receive(self, node: str, message: Announced | Part, now: float) -> None:
         """Takes what a node says."""
@@ -241,16 +281,41 @@ class Root:
         elif step < self._newest:
             late = f"step {step} came after step {self._newest} was committed"
             self.outbox.append((node, Decided(step, late)))
-        elif isinstance(message, Part):
+        else:
+            if step not in self.gathering.open:
+                self.outbox.extend((other, Opened(step)) for other in self._nodes)
             self.gathering.opened(step, now)
-            self.gathering.arrived(node, message)
-        elif step not in self.gathering.open:
-            self.gathering.opened(step, now)
-            self.outbox.extend((other, Opened(step)) for other in self._nodes)
+            if isinstance(message, Part):
+                self._offers[step, node] = message
+
+    def arrived(self, node: str, part: Part) -> None:
+        """The bytes of a part that was wanted are here."""
+        self.gathering.arrived(node, part)
+
+    def _want(self) -> None:
+        """Asks for the bytes of offered parts, the oldest first, as long as there is room. Those of the
+        oldest step come even beyond that, so nothing gets stuck."""
+        for step, node in sorted(self._offers):
+            if self.committing is not None and step == self.committing.step:
+                # It is being written as it was; the node hears of it soon.
+                continue
+            size = self._offers[step, node].nbytes
+            used = sum(self._sizes.values()) - self._sizes.get((step, node), 0)
+            if step > min(self.gathering.open) and used + size > self._memory:
+                break
+            del self._offers[step, node]
+            self._sizes[step, node] = size
+            self.gathering.again(node, step)
+            self.outbox.append((node, Wanted(step)))
 
     def next(self, now: float) -> Part | Hold | None:
         """A whole step to commit, after which ``committed`` has to follow; why there is none; None if no
         step is known."""
+        found = self._next(now)
+        self._want()
+        return found
+
+    def _next(self, now: float) -> Part | Hold | None:
         if self.committing is not None:
             return Hold(f"step {self.committing.step} is being written")
         while isinstance(found := self.gathering.next(now), Part):
@@ -292,6 +357,9 @@ class Root:
 
     def _decide(self, decision: Decided) -> None:
         self.gathering.close(decision.step)
+        for node in self._nodes:
+            self._offers.pop((decision.step, node), None)
+            self._sizes.pop((decision.step, node), None)
         self.outbox.extend((node, decision) for node in self._nodes)
 
 

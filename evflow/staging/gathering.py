@@ -43,6 +43,11 @@ class Part:
         rows = {block.variable: block.shape[0] for block in ready.blocks if variables[block.variable].open}
         return cls(ready.step, {ready.time}, {rank: ready.blocks}, {rank: data}, rows)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its blocks."""
+        return sum(block.nbytes for blocks in self.blocks.values() for block in blocks)
+
     def of_variable(self, name: str) -> list[tuple[int, Block, Any]]:
         """Rank, block and bytes of each writer that has a block of a variable."""
         return [
@@ -117,6 +122,10 @@ class Gathering:
         if part.step in self.open and not self.has(child, part.step):
             self.open[part.step][child] = part
 
+    def again(self, child: Hashable, step: int) -> None:
+        """The part of a child comes, perhaps once more: the new one counts."""
+        self.open[step][child] = None
+
     def withdrawn(self, child: Hashable, step: int) -> None:
         """A child has no part in a step any more."""
         if self.open.get(step, {}).get(child, 0) is None:
@@ -170,11 +179,11 @@ class Gathering:
         """Why a part that has not arrived is waited for; None if it is missing."""
         who = f"rank {key}" if isinstance(key, int) else str(key)
         if key in self.open[step]:
-            return Hold(f"step {step} of {who} is not pulled yet")
+            return Hold(f"step {step} of {who} is not pulled yet", child=key)
         if child.last >= step or child.left:
             return None
         if child.here:
-            return Hold(f"{who} has not announced step {step} yet")
+            return Hold(f"{who} has not announced step {step} yet", child=key)
         since = self._since[step] if child.lost is None else child.lost
         if now >= since + self._patience:
             return None

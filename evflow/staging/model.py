@@ -196,6 +196,10 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         """The block of an open variable, ``rows`` further behind."""
         return Block(self.variable, (self.offset[0] + rows, *self.offset[1:]), self.shape, self.dtype)
 
+    def unsettled(self) -> Block:
+        """The block of an open variable, as its writer has it."""
+        return Block(self.variable, (0, *self.offset[1:]), self.shape, self.dtype)
+
     def overlaps(self, other: Block) -> bool:
         """Whether this block and ``other`` have an element in common."""
         sides = zip(self.offset, self.shape, other.offset, other.shape, strict=True)

@@ -21,10 +21,12 @@ __all__ = ["All", "AvoidCongestion", "ConstantDrain", "InOrder", "RateLimit", "S
 
 
 class Hold(NamedTuple):
-    """Why an offer is held back; ``until`` when at most, None if that is not known."""
+    """Why an offer is held back; ``until`` when at most, None if that is not known; ``child`` is the child of
+    a node that knows more, since it is there and has not given its part."""
 
     reason: str
     until: float | None = None
+    child: object = None
 
 
 class Scheduler(Struct, tag=True):

@@ -1,4 +1,4 @@
-"""A staging node's threads: one serves the sockets of writers and copies out of their memory, one commits."""
+"""A staging node's thread, which serves the sockets of writers and copies out of their memory."""
 
 from __future__ import annotations
 
@@ -9,37 +9,25 @@ import os
 import select
 import socket
 import struct
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from evflow.disk import AGAIN, Lock, Trouble, advice
+from evflow.disk import AGAIN, Lock
 from evflow.errors import EvflowError, StagingError
-from evflow.events.batch import EventBatch
 from evflow.forked import leave_to_parent
-from evflow.mishaps import CONTAINED, named
-from evflow.schema import Schema
-from evflow.schema.types import f64, i64
-from evflow.staging.area import Opened, Root, StagingNode
-from evflow.staging.gathering import Part
+from evflow.staging.above import Near
+from evflow.staging.area import StagingNode
+from evflow.staging.committing import Guarded
+from evflow.staging.linking import NODE
 from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
 from evflow.staging.model import expect
 from evflow.staging.pulling import Piece
 from evflow.staging.schedulers import Hold
-from evflow.staging.stores import Store
 from evflow.stone import Actor, Context
-
-Committed = Schema("committed", {"step": i64, "time": f64})
-"""The event of a ``Stage`` for each step that it has committed."""
-
-NODE = "node"
-"""What the only node is called."""
 
 _TURN = 0.002
 """Seconds of copying between two looks at the sockets; also between two looks at what an application does."""
@@ -87,28 +75,27 @@ class Connection:
 
 
 class Serving(Actor):
-    """What a stage does: serves writers until ``close``. OSError if it cannot listen at ``path``."""
+    """A staging node: serves writers until ``close``. OSError if it cannot listen at ``path``.
+
+    Args:
+        context: of the actor.
+        path: where it listens.
+        node: the node.
+        above: makes what it has above it, given what rings its bell.
+    """
 
     def __init__(
         self,
         context: Context,
         path: Path,
         node: StagingNode,
-        root: Root,
-        store: Store,
-        live: Sequence[Schema],
+        above: Callable[[Callable[[], None]], Near],
     ) -> None:
         super().__init__(context)
-        self._path, self._node, self._root, self._store = path, node, root, store
-        # What is to be emitted: number and time.
-        self._committed: deque[tuple[int, float]] = deque()
-        # Blocks of the step that is to be committed next, which leave before.
-        self._live, self._leaving, self._gone = live, list[EventBatch](), threading.Event()
-        self._handed_on = -1
+        self._path, self._node = path, node
         # What there was no memory for.
         self._late: Piece | None = None
         self._why = ""
-        self._failure: BaseException | None = None
         self._lock = Lock(path.with_name(f"{path.name}-lock"))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
@@ -128,18 +115,14 @@ class Serving(Actor):
         self._poll.register(self._socket, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)
         self._closing = False
-        self._trouble = Trouble(_log)
         self._quiet = 0.0
-        self._parts: SimpleQueue[Part | None] = SimpleQueue()
-        self._written: deque[Part] = deque()
-        root.joined(NODE, time.monotonic())
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(body,), name=f"evflow-staging-{name}", daemon=True)
-            for name, body in (("pull", self._run), ("commit", self._commit))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._above = above(self._ring)
+        self._thread = Guarded("pull", self._run, context.wake)
+        self._thread.start()
         leave_to_parent(self)
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
 
     def forsake(self) -> None:
         """In a fork: nobody may wait for it when the parent has ended."""
@@ -148,97 +131,27 @@ class Serving(Actor):
             connection.socket.close()
 
     def wake(self, now: float) -> float | None:
-        told, rows = self.context.attributes, list(self._committed)
-        told["why"] = self._why
-        if self._leaving:
-            for batch in self._leaving:
-                self.context.take(len(batch))
-                self.context.emit(batch, 1 + self._live.index(batch.schema))
-            self._leaving = []
-            self._gone.set()
-        if rows:
-            told["committed"] = rows[-1][0]
-            steps, times = zip(*(self._committed.popleft() for _ in rows), strict=True)
-            self.context.take(len(rows))
-            self.context.emit(EventBatch.from_columns(Committed, {"step": list(steps), "time": list(times)}))
-        return None
+        self.context.attributes["why"] = self._why
+        return self._above.emit(now)
 
     @property
     def busy(self) -> str:
-        if self._committed:
-            return f"{len(self._committed)} committed steps are told of"
-        return "" if self._failure else self._why
+        return self._above.busy or ("" if self.failure else self._why)
 
     @property
     def failure(self) -> EvflowError | None:
-        return StagingError(f"the stage has ended: {self._failure!r}") if self._failure else None
+        return self._thread.failure or self._above.failure
 
     def close(self) -> None:
         """Ends it; what is not committed stays with the writers."""
         self._closing = True
-        os.eventfd_write(self._bell, 1)
-        self._parts.put(None)
-        self._gone.set()
-        for thread in self._threads:
-            thread.join()
+        self._ring()
+        self._thread.join()
+        self._above.close()
         self.forsake()
         self._path.unlink(missing_ok=True)
         os.close(self._bell)
-        self._store.close()
         self._lock.close()
-
-    def _guarded(self, body: Callable[[], None]) -> None:
-        try:
-            body()
-        except BaseException as error:  # noqa: BLE001  whoever drains hears of it
-            _log.error("staging at %s has ended", self._path, exc_info=True)
-            self._failure = error
-            self.context.wake()
-
-    # --- committing
-
-    def _commit(self) -> None:
-        while (part := self._parts.get()) is not None:
-            while not self._closing:
-                try:
-                    if not self._hand_on(part):
-                        break
-                    self._store.commit(part)
-                    self._trouble.over()
-                    self._written.append(part)
-                    os.eventfd_write(self._bell, 1)
-                    break
-                except CONTAINED as error:
-                    # A library may raise anything where a disk or memory fails.
-                    why = f"{error}; {advice(error)}" if isinstance(error, OSError) else named(error)
-                    self._trouble.failed(f"step {part.step} cannot be written: {why}")
-                    os.eventfd_write(self._bell, 1)
-                    time.sleep(AGAIN)
-
-    def _hand_on(self, part: Part) -> bool:
-        """Waits until the blocks of a step have left, once; they leave again if the node is killed then.
-        Whether they have: not if it is closed meanwhile."""
-        if part.step == self._handed_on:
-            return True
-        batches = []
-        for schema in self._live:
-            found = part.of_variable(schema.name)
-            of_step = {"step": [part.step], "time": [min(part.times)], "parts": [len(found)]}
-            for number, (rank, block, data) in enumerate(found):
-                place = {"rank": [rank], "part": [number], "offset": [block.offset]}
-                columns = {**of_step, **place, "values": block.view(data)[np.newaxis]}
-                batches.append(EventBatch.from_columns(schema, columns))
-        if batches:
-            # Before the look at ``_closing``, for ``close`` sets both.
-            self._gone.clear()
-            self._leaving = batches
-            if not self._closing:
-                self.context.wake()
-                self._gone.wait()
-            if self._leaving:
-                return False
-        self._handed_on = part.step
-        return True
 
     # --- the loop
 
@@ -253,11 +166,6 @@ class Serving(Actor):
                 elif file in self._connections:
                     # One before it may have ended it.
                     self._read(self._connections[file])
-            while self._written:
-                part = self._written.popleft()
-                self._root.committed()
-                self._committed.append((part.step, next(iter(part.times))))
-                self.context.wake()
             wait = self._pass_on(self._copy())
 
     def _copy(self) -> Hold | None:
@@ -288,29 +196,15 @@ class Serving(Actor):
                 return None
 
     def _pass_on(self, pulling: Hold | None) -> float:
-        """Lets node, root and writers tell each other what there is; gives the seconds to wait then."""
+        """Lets writers, node and root tell each other what there is; gives the seconds to wait then."""
         now = time.monotonic()
-        node, root = self._node, self._root
+        node = self._node
         gathering = node.gather(now)
-        while node.up:
-            root.receive(NODE, node.up.popleft(), now)
-        found = root.next(now)
-        if isinstance(found, Part):
-            self._parts.put(found)
-        while root.outbox:
-            message = root.outbox.popleft()[1]
-            if isinstance(message, Opened):
-                node.opened(message.step, now)
-            else:
-                node.decided(message)
-        reasons = (hold.reason for hold in (pulling, gathering, found) if isinstance(hold, Hold))
-        part = root.committing
-        behind = f"step {part.step} waits for stones behind the stage" if part and self._leaving else ""
-        why = (
-            self._trouble.why
-            or behind
-            or next(filter(None, reasons), "" if pulling else "it is being pulled")
-        )
+        reasons = (hold.reason for hold in (pulling, gathering) if hold is not None)
+        own = next(filter(None, reasons), "" if pulling else "it is being pulled")
+        above = self._above.turn(now, own)
+        there = above.reason if above is not None else ""
+        why = own or there if above is None or above.child == NODE else there or own
         if why != self._why and (now >= self._quiet or not why):
             self._why, self._quiet = why, now + _QUIET
             node.tell(why)
@@ -320,7 +214,7 @@ class Serving(Actor):
             rank, told = node.outbox.popleft()
             if rank in by_rank:
                 self._send(by_rank[rank], encode(told))
-        if pulling is None or isinstance(found, Part):
+        if pulling is None:
             return 0.0
         due = [hold.until for hold in (pulling, gathering) if hold is not None and hold.until is not None]
         # Nothing tells when an application ends its communication phase.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,14 @@ import msgspec
 
 from evflow.errors import StagingError
 from evflow.schema import Schema
+from evflow.staging.above import Near
 from evflow.staging.area import Incomplete, Root, Settings, StagingNode
+from evflow.staging.committing import Committed, Committing
+from evflow.staging.linking import NODE
 from evflow.staging.model import MOST_WRITERS, Variable, by_name, check_path, expect
 from evflow.staging.schedulers import Scheduler
-from evflow.staging.serving import NODE, Committed, Serving
-from evflow.staging.stores import open_store
+from evflow.staging.serving import Serving
+from evflow.staging.stores import Store, open_store
 from evflow.stone import Acting, Actor, Context, checked_integer
 
 __all__ = ["Committed", "Stage"]
@@ -84,41 +87,10 @@ class Stage(Acting):
     ) -> None:
         super().__init__(name=name, on=on)
         what = f"stage {name or ''}".strip()
-        checked_integer(f"{what}: writers", writers)
-        checked_integer(f"{what}: piece", piece, 4096)
-        checked_integer(f"{what}: memory", memory)
         check_path(f"{what}: listen", listen)
-        named = isinstance(store, str | Path) and Path(store).suffix in (".h5", ".zarr")
-        expect(named, f"{what}: store", str(store), "a name that ends in .h5 or .zarr")
-        self.listen, self.store = Path(listen), Path(store)
-        expect(isinstance(variables, Iterable), f"{what}: variables", variables, "a list of Variable")
-        patient = isinstance(patience, int | float) and patience >= 0
-        expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
-        expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
-        expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
-        scheduler = Scheduler() if scheduler is None else scheduler
-        found = (
-            list(variables),
-            writers,
-            scheduler,
-            piece,
-            memory,
-            incomplete,
-            float(patience),
-            {} if live is None else live,
-        )
-        given = dict(zip(Settings.__struct_fields__, found, strict=True))
-        try:
-            # Variables and the scheduler are plain data if they come from ``settings``.
-            self._settings = msgspec.convert(given, Settings)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise StagingError(f"{what}: a setting is wrong: {error}") from None
-        variables_by_name = by_name(self._settings.variables)
-        for one in self._settings.live:
-            expect(one in variables_by_name, f"{what}: live", one, f"one of {', '.join(variables_by_name)}")
-        self._events = tuple(
-            variables_by_name[one].event(shape) for one, shape in self._settings.live.items()
-        )
+        self.listen, self.store = Path(listen), checked_store(what, store)
+        given = (variables, writers, scheduler, piece, memory, incomplete, patience, live)
+        self._settings, self._events = checked(what, *given)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
@@ -135,24 +107,82 @@ class Stage(Acting):
         self.store = folder / self.store
 
     def settings(self) -> dict[str, Any]:
-        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(self._settings))
-        return {**plain, "listen": str(self.listen), "store": str(self.store)}
+        return plain(self._settings) | {"listen": str(self.listen), "store": str(self.store)}
 
     def open(self, context: Context) -> Actor:
-        # A scheduler counts what it allows: each run has its own.
-        settings = msgspec.structs.replace(self._settings, scheduler=deepcopy(self._settings.scheduler))
-        ranks = range(settings.writers)
+        settings, ranks = fresh(self._settings), range(self._settings.writers)
+        store = opened(self.store, settings)
+        node, root = StagingNode(settings, ranks), Root(settings, {NODE: ranks}, store.done)
+
+        def near(ring: Callable[[], None]) -> Near:
+            return Near(node, Committing(context, root, store, self._events, ring))
+
         try:
-            store = open_store(self.store, by_name(settings.variables))
-        except OSError as error:
-            raise StagingError(f"store {self.store} cannot be opened: {error}") from None
-        node = StagingNode(settings, ranks, store.done)
-        root = Root(settings, {NODE: ranks}, store.done)
-        try:
-            return Serving(context, self.listen, node, root, store, self._events)
+            return Serving(context, self.listen, node, near)
         except OSError as error:
             store.close()
             raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
+
+
+def checked_store(what: str, store: object) -> Path:
+    """The path of a store."""
+    named = isinstance(store, str | Path) and Path(store).suffix in (".h5", ".zarr")
+    expect(named, f"{what}: store", str(store), "a name that ends in .h5 or .zarr")
+    return Path(str(store))
+
+
+def checked(
+    what: str,
+    variables: Any,
+    writers: Any,
+    scheduler: Any,
+    piece: Any,
+    memory: Any,
+    incomplete: Any,
+    patience: Any,
+    live: Any,
+) -> tuple[Settings, tuple[Schema, ...]]:
+    """Settings as ``Stage`` has them, and the schemas of live blocks. Variables and the scheduler are plain
+    data if they come from ``settings``."""
+    checked_integer(f"{what}: writers", writers)
+    checked_integer(f"{what}: piece", piece, 4096)
+    checked_integer(f"{what}: memory", memory)
+    expect(isinstance(variables, Iterable), f"{what}: variables", variables, "a list of Variable")
+    patient = isinstance(patience, int | float) and patience >= 0
+    expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
+    expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
+    expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
+    scheduler = Scheduler() if scheduler is None else scheduler
+    live = {} if live is None else live
+    found = (list(variables), writers, scheduler, piece, memory, incomplete, float(patience), live)
+    given = dict(zip(Settings.__struct_fields__, found, strict=True))
+    try:
+        settings = msgspec.convert(given, Settings)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise StagingError(f"{what}: a setting is wrong: {error}") from None
+    known = by_name(settings.variables)
+    for one in settings.live:
+        expect(one in known, f"{what}: live", one, f"one of {', '.join(known)}")
+    return settings, tuple(known[one].event(shape) for one, shape in settings.live.items())
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Settings as plain data."""
+    found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(settings))
+    return found
+
+
+def fresh(settings: Settings) -> Settings:
+    """Settings for one run: a scheduler counts what it allows."""
+    return msgspec.structs.replace(settings, scheduler=deepcopy(settings.scheduler))
+
+
+def opened(path: Path, settings: Settings) -> Store:
+    """The store; StagingError if it cannot be opened."""
+    try:
+        return open_store(path, by_name(settings.variables))
+    except OSError as error:
+        raise StagingError(f"store {path} cannot be opened: {error}") from None
 
 
 # Daemons allow it by this name.

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from evflow.staging import Variable, Writer
+import evflow as ev
+from evflow.staging import Variable, Writer, tree
 
 HEAT = Variable("heat", "f8", (64, 32), ("y", "x"))
+ROWS = Variable("rows", "i4", (None, 2))
 PLENTY = 1 << 20
 
 
@@ -34,3 +36,19 @@ def dies() -> None:
     while "rank 1" not in writer.why():
         pass
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def spread(seen: list[Any], folder: str, **settings: Any) -> ev.Graph:
+    """Two staging nodes near two writers each, and a root that notes steps and the ranks of blocks."""
+    near = {"left": (f"{folder}/left", range(2)), "right": (f"{folder}/right", range(2, 4))}
+    live = {"heat": (16, 32)}
+    graph = tree([HEAT, ROWS], near, f"{folder}/run.h5", root="disk", live=live, **settings)
+    graph["root"] >> ev.Terminal(lambda done: seen.append(done.step), on="disk")
+    graph["root"][1] >> ev.Terminal(lambda block: seen.append([block.step, block.rank]), on="disk")
+    return graph
+
+
+def quarter(rank: int, step: int) -> dict[str, tuple[np.ndarray[Any, Any], tuple[int, int]]]:
+    """What one of four writers has."""
+    rows = np.full(((rank + step) % 3, 2), 10 * step + rank, "i4")
+    return {"heat": (heat(step)[16 * rank : 16 * rank + 16], (16 * rank, 0)), "rows": (rows, (0, 0))}

@@ -20,14 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode
+from evflow.staging.area import Root, Settings, StagingNode
 from evflow.staging.gathering import Part
+from evflow.staging.linking import Downlinks, Sent, Uplink
 from evflow.staging.messages import VERSION, FromWriter, Hello, Ready, ToWriter, decode, encode, layout
 from evflow.staging.model import Variable, whole_shape
 from evflow.staging.pulling import Piece
-from evflow.staging.schedulers import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler
+from evflow.staging.schedulers import (
+    All,
+    AvoidCongestion,
+    ConstantDrain,
+    Hold,
+    InOrder,
+    RateLimit,
+    Scheduler,
+)
 from evflow.staging.sending import TABLE, Sending
 
+MEMORY = 1500
 VARIABLES = (Variable("field", "f8", (24, 6)), Variable("rows", "i4", (None, 3)))
 
 
@@ -216,19 +226,21 @@ class Writer:
 
 
 class Node:
-    """A staging node, which may die."""
+    """A staging node, which may die. What is on its link to the root arrives at whoever lives then, or is
+    lost while the link is cut."""
 
-    def __init__(self, world: World, name: str, ranks: tuple[int, ...]) -> None:
+    def __init__(self, world: World, name: str, ranks: range) -> None:
         self.world, self.name, self.ranks = world, name, ranks
-        self.life = 0
+        self.life, self.cut_until = 0, 0.0
+        self.link = Connection(world)
         self.start()
 
     def start(self) -> None:
         world = self.world
         self.life = world.number()
-        self.machine = StagingNode(world.settings(world.patience), self.ranks, {})
-        self.link = Connection(world)
-        self.link.send(True, partial(world.root_joined, self.name))
+        settings = world.settings(world.patience)
+        self.machine = StagingNode(settings, self.ranks)
+        self.uplink = Uplink(self.machine, settings, self.ranks)
         self.connected: dict[int, tuple[Connection, Writer]] = {}
         self.work(self.life)
 
@@ -236,8 +248,7 @@ class Node:
         if not self.life:
             return
         self.world.tally["nodes killed"] += 1
-        self.life, self.link.open = 0, False
-        self.world.later(0.1, partial(self.world.root_lost, self.name))
+        self.life = 0
         for writer in self.world.processes:
             if writer.rank in self.ranks and writer.connection is not None:
                 writer.connection.open, writer.connection = False, None
@@ -276,9 +287,11 @@ class Node:
                 break
             self.copy(piece)
         hold = machine.gather(world.now)
-        machine.tell(hold.reason if hold else "")
-        while machine.up:
-            self.link.send(True, partial(world.root_receive, self.name, machine.up.popleft()))
+        own = hold.reason if hold else ""
+        above = self.uplink.turn(world.now, own)
+        machine.tell(own or (above.reason if above else ""))
+        while self.uplink.outbox:
+            self.link.send(True, partial(world.root_hear, self, self.uplink.outbox.popleft()))
         while machine.outbox:
             rank, message = machine.outbox.popleft()
             if rank in self.connected:
@@ -309,11 +322,15 @@ class Node:
         part(0, half)
         self.world.later(0.05, end)
 
-    def hear(self, message: Opened | Decided) -> None:
-        if isinstance(message, Opened):
-            self.machine.opened(message.step, self.world.now)
-        else:
-            self.machine.decided(message)
+    def hear(self, sent: Sent) -> None:
+        if self.life and not self.cut:
+            for _ in range(self.world.copies):
+                self.uplink.receive(sent, self.world.now)
+
+    @property
+    def cut(self) -> bool:
+        """Whether what is on the link is lost now."""
+        return self.world.now < self.cut_until
 
 
 class World:
@@ -339,8 +356,8 @@ class World:
         groups = [range(a, b) for a, b in itertools.pairwise([0, *cuts, self.writers])]
         self.node_of = {rank: f"node {k}" for k, group in enumerate(groups) for rank in group}
         self._kind = random.randrange(6)
-        self.root: Root | None = None
-        self._groups = {f"node {k}": tuple(group) for k, group in enumerate(groups)}
+        self._groups = {f"node {k}": group for k, group in enumerate(groups)}
+        self._root_life = 0
         self.start_root()
         self.nodes: dict[str, Node] = {}
         self.nodes |= {name: Node(self, name, group) for name, group in self._groups.items()}
@@ -349,7 +366,7 @@ class World:
         ]
         if deaths:
             writer, node = self._kill_writer, self._kill_node
-            kinds = (writer, writer, node, node, self._cut, self._kill_root)
+            kinds = (writer, writer, node, node, self._cut, self._cut_link, self._kill_root)
             for _ in range(random.randint(0, 6)):
                 self.at(random.random() * 6, random.choice(kinds))
 
@@ -361,7 +378,14 @@ class World:
         return kinds[self._kind]
 
     def settings(self, patience: float) -> Settings:
-        return Settings(list(VARIABLES), self.writers, self.scheduler(), 100, 1500, self.incomplete, patience)
+        return Settings(
+            list(VARIABLES), self.writers, self.scheduler(), 100, MEMORY, self.incomplete, patience
+        )
+
+    @property
+    def copies(self) -> int:
+        """How often a message arrives."""
+        return 1 + (self.random.random() < 0.03)
 
     def number(self) -> int:
         """Another one each time."""
@@ -387,43 +411,53 @@ class World:
         self.random.choice(self.processes).disconnect()
         self.tally["cuts"] += 1
 
+    def _cut_link(self) -> None:
+        self.random.choice(list(self.nodes.values())).cut_until = self.now + self.random.choice(
+            (0.1, 1.0, 9.0)
+        )
+        self.tally["links cut"] += 1
+
     def _kill_root(self) -> None:
-        """Nodes begin anew with their root."""
-        self.tally["roots killed"] += 1
-        self.start_root()
-        for node in self.nodes.values():
-            node.kill()
+        if self._root_life:
+            self.tally["roots killed"] += 1
+            self._root_life = 0
+            self.later(self.random.choice((0.1, 8.0)), self.start_root)
 
     # --- the root
 
     def start_root(self) -> None:
-        self.root = Root(self.settings(1.5 * self.patience), self._groups, dict(self.store.steps))
-        self._root_life = self.number()
+        settings = self.settings(1.5 * self.patience)
+        self.root = Root(settings, self._groups, dict(self.store.steps))
+        self.links = Downlinks(self.root, settings, self._groups)
+        self._root_life, self._oldest = self.number(), set[int]()
         self._root_work(self._root_life)
 
-    def root_joined(self, name: str) -> None:
-        self.root.joined(name, self.now)
-
-    def root_lost(self, name: str) -> None:
-        if not self.nodes[name].life:
-            self.root.lost(name, self.now)
-
-    def root_receive(self, name: str, message: Announced | Part) -> None:
-        self.root.receive(name, message, self.now)
+    def root_hear(self, node: Node, sent: Sent) -> None:
+        if self._root_life and not node.cut:
+            for _ in range(self.copies):
+                self.links.receive(node.name, sent, self.now)
 
     def _root_work(self, life: int) -> None:
         if life != self._root_life:
             return
         root = self.root
+        self._oldest.add(min(root.gathering.open, default=-1))
         found = root.next(self.now)
+        self._oldest.add(min(root.gathering.open, default=-1))
         if isinstance(found, Part):
             self.later(0.1, partial(self._written, found, life))
-        while root.outbox:
-            name, message = root.outbox.popleft()
+        for name, sent in self.links.turn(found if isinstance(found, Hold) else None, self.now):
             node = self.nodes[name]
-            if node.life:
-                node.link.send(False, partial(node.hear, message))
+            node.link.send(False, partial(node.hear, sent))
+        self._check_root()
         self.later(0.03, lambda: self._root_work(life))
+
+    def _check_root(self) -> None:
+        """The memory of the root: what it has of steps that have never been the oldest."""
+        parts = [part for there in self.root.gathering.open.values() for part in there.values() if part]
+        parts += [part for node in self.links._nodes.values() for part, _, _ in node.coming.values()]
+        if sum(part.nbytes for part in parts if part.step not in self._oldest) > MEMORY:
+            raise Failure("the root has more than its memory")
 
     def _written(self, part: Part, life: int) -> None:
         if life == self._root_life:

@@ -1,0 +1,392 @@
+"""The stones of a staging area over several processes or hosts, and the graph of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evflow.errors import EvflowError, StagingError
+from evflow.events.batch import EventBatch
+from evflow.graph.graph import Graph
+from evflow.schema import Schema
+from evflow.staging.above import Far, told
+from evflow.staging.area import Incomplete, Root, StagingNode
+from evflow.staging.committing import Committed, Committing
+from evflow.staging.linking import BEAT, TOLD, Downlinks, Sent, Uplink
+from evflow.staging.model import Variable, check_path, expect
+from evflow.staging.schedulers import Scheduler
+from evflow.staging.serving import Serving
+from evflow.staging.stage import checked, checked_store, fresh, opened, plain
+from evflow.stone import Acting, Actor, Context
+
+__all__ = ["LeafStage", "RootFates", "RootStage", "tree"]
+
+_log = logging.getLogger("evflow.staging")
+
+_LISTENING: dict[Path, Far] = {}
+"""The staging nodes of this process that have their root elsewhere, by where they listen."""
+
+Ranks = Sequence[int]
+
+
+def _ranks(what: str, found: Any, writers: int) -> range:
+    """Consecutive ranks, given as a range or as its first and the one behind its last."""
+    given = [found.start, found.stop] if isinstance(found, range) and found.step == 1 else found
+    fits = isinstance(given, list | tuple) and len(given) == 2 and all(isinstance(one, int) for one in given)
+    fits = fits and 0 <= given[0] < given[1] <= writers
+    expect(fits, f"{what}: ranks", found, f"a range of ranks below {writers}")
+    return range(*given)
+
+
+class LeafStage(Acting):
+    """A staging node of a ``tree``: pulls from writers of its host, and hands parts of steps to the root.
+
+    Args:
+        variables: as of ``Stage``.
+        writers: how many there are in all.
+        listen: as of ``Stage``.
+        node: what the root calls it.
+        ranks: of its writers: a range, or its first and the one behind its last.
+        scheduler: as of ``Stage``.
+        piece: as of ``Stage``; also the bytes of blocks in one event.
+        memory: as of ``Stage``.
+        patience: as of ``Stage``.
+        live: as of ``Stage``: the root hands them on.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        StagingError: a setting is wrong.
+
+    Example:
+        >>> from evflow import staging
+        >>> heat = staging.Variable("heat", "f8", (4, 3))
+        >>> staging.LeafStage([heat], 4, "socket", "left", range(2)).settings()["ranks"]
+        [0, 2]
+    """
+
+    kind = "leaf stage"
+    linked_ports = "one"
+    wakes = True
+
+    def __init__(
+        self,
+        variables: Iterable[Variable],
+        writers: int,
+        listen: str | Path,
+        node: str,
+        ranks: Ranks,
+        *,
+        scheduler: Scheduler | None = None,
+        piece: int = 1 << 20,
+        memory: int = 1 << 30,
+        patience: float = 60.0,
+        live: Mapping[str, Sequence[int]] | None = None,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        what = f"leaf stage {name or ''}".strip()
+        check_path(f"{what}: listen", listen)
+        expect(isinstance(node, str) and node, f"{what}: node", node, "a name")
+        given = (variables, writers, scheduler, piece, memory, "drop", patience, live)
+        self._settings, _ = checked(what, *given)
+        self.listen, self.node, self.ranks = Path(listen), node, _ranks(what, ranks, writers)
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (TOLD,)
+
+    def settings(self) -> dict[str, Any]:
+        own = {"listen": str(self.listen), "node": self.node, "ranks": [self.ranks.start, self.ranks.stop]}
+        settings = plain(self._settings) | own
+        del settings["incomplete"]
+        return settings
+
+    def open(self, context: Context) -> Actor:
+        settings = fresh(self._settings)
+        node = StagingNode(settings, self.ranks)
+        uplink = Uplink(node, settings, self.ranks)
+        try:
+            return _Leaf(context, self.listen, node, lambda ring: Far(context, self.node, uplink, ring))
+        except OSError as error:
+            raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
+
+
+class _Leaf(Serving):
+    """A staging node with its root elsewhere."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        assert isinstance(self._above, Far)
+        _LISTENING[self._path] = self._above
+
+    def close(self) -> None:
+        _LISTENING.pop(self._path, None)
+        super().close()
+
+
+class RootFates(Acting):
+    """Hands to a ``LeafStage`` of its process what the root says.
+
+    Args:
+        listen: where the ``LeafStage`` listens.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        StagingError: nobody can listen there.
+
+    Example:
+        >>> from evflow import staging
+        >>> staging.RootFates("socket").settings()
+        {'listen': 'socket'}
+    """
+
+    kind = "root fates"
+    linked_ports = "none"
+
+    def __init__(self, listen: str | Path, *, name: str | None = None, on: str | None = None) -> None:
+        super().__init__(name=name, on=on)
+        check_path(f"root fates {name or ''}: listen", listen)
+        self.listen = Path(listen)
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {"input": TOLD}
+
+    def settings(self) -> dict[str, Any]:
+        return {"listen": str(self.listen)}
+
+    def open(self, context: Context) -> Actor:
+        return _Fates(context, self.listen)
+
+
+class _Fates(Actor):
+    def __init__(self, context: Context, listen: Path) -> None:
+        super().__init__(context)
+        self._listen = listen
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        found = _LISTENING.get(self._listen)
+        if found is None:
+            # It begins a new session when it is there.
+            self.context.drop(len(batch))
+            return
+        for view in batch:
+            found.hear(_sent(view))
+
+
+def _sent(view: Any) -> Sent:
+    return Sent(int(view.session), int(view.number), bytes(view.head), view.values)
+
+
+class RootStage(Acting):
+    """The root of a ``tree``: puts together what its staging nodes hand on, and commits it.
+
+    Port 0 emits an event ``Committed`` for each step that is in the store. The blocks of the variables in
+    ``live`` leave by the ports 1, 2, …; behind these is a port for each staging node.
+
+    Args:
+        variables: as of ``Stage``.
+        nodes: name of a staging node → the ranks of its writers, as of ``LeafStage``; in the order of ranks,
+            and all there are.
+        store: as of ``Stage``.
+        memory: bytes of parts of steps that it may hold. Those of the oldest step come even beyond that.
+        incomplete: as of ``Stage``.
+        patience: as of ``Stage``: seconds that a step waits for a staging node that is not connected.
+        live: as of ``Stage``.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Raises:
+        StagingError: a setting is wrong.
+
+    Example:
+        >>> from evflow import staging
+        >>> heat = staging.Variable("heat", "f8", (4, 3))
+        >>> staging.RootStage([heat], {"left": range(2), "right": range(2, 4)}, "heat.h5").writers
+        4
+    """
+
+    kind = "root stage"
+    linked_ports = "free"
+    emits_by_port = True
+    wakes = True
+    # What comes to it is taken, whatever is full behind it.
+    buffers = True
+
+    def __init__(
+        self,
+        variables: Iterable[Variable],
+        nodes: Mapping[str, Ranks],
+        store: str | Path,
+        *,
+        memory: int = 1 << 30,
+        incomplete: Incomplete = "drop",
+        patience: float = 60.0,
+        live: Mapping[str, Sequence[int]] | None = None,
+        name: str | None = None,
+        on: str | None = None,
+    ) -> None:
+        super().__init__(name=name, on=on)
+        what = f"root stage {name or ''}".strip()
+        expect(isinstance(nodes, Mapping) and nodes, f"{what}: nodes", nodes, "ranks by name")
+        self.nodes = {node: _ranks(f"{what}: node {node}", ranks, 1 << 20) for node, ranks in nodes.items()}
+        behind = 0
+        for node, ranks in self.nodes.items():
+            expect(ranks.start == behind, f"{what}: node {node}: ranks", ranks, f"a range from {behind} on")
+            behind = ranks.stop
+        self.writers, self.store = behind, checked_store(what, store)
+        given = (variables, behind, None, 4096, memory, incomplete, patience, live)
+        self._settings, self._events = checked(what, *given)
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {"input": TOLD}
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (Committed, *self._events, *[TOLD] * len(self.nodes))
+
+    def port(self, node: str) -> int:
+        """The port by which the root speaks to a staging node.
+
+        Args:
+            node: the staging node, as it is called in ``nodes``.
+        """
+        return 1 + len(self._events) + list(self.nodes).index(node)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.store,)
+
+    def keep_in(self, folder: Path) -> None:
+        self.store = folder / self.store
+
+    def settings(self) -> dict[str, Any]:
+        nodes = {node: [ranks.start, ranks.stop] for node, ranks in self.nodes.items()}
+        settings = plain(self._settings) | {"nodes": nodes, "store": str(self.store)}
+        for other in ("writers", "scheduler", "piece"):
+            del settings[other]
+        return settings
+
+    def open(self, context: Context) -> Actor:
+        store = opened(self.store, self._settings)
+        root = Root(self._settings, self.nodes, store.done)
+        committing = Committing(context, root, store, self._events, context.wake)
+        return _Root(context, self, committing, Downlinks(root, self._settings, self.nodes))
+
+
+class _Root(Actor):
+    def __init__(self, context: Context, stone: RootStage, committing: Committing, links: Downlinks) -> None:
+        super().__init__(context)
+        self._stone, self._committing, self._links = stone, committing, links
+
+    def receive(self, batch: EventBatch, input: str) -> None:
+        now = time.monotonic()
+        view: Any
+        for position, view in enumerate(batch):
+            try:
+                self._links.receive(str(view.node), _sent(view), now)
+            except EvflowError as error:
+                self.context.fault(batch.slice(position, position + 1), error)
+        self._turn(now)
+
+    def wake(self, now: float) -> float | None:
+        self._turn(time.monotonic())
+        self._committing.emit()
+        return now + BEAT
+
+    def _turn(self, now: float) -> None:
+        """Also while what is behind the root is full: staging nodes hear of it."""
+        sent = defaultdict(list)
+        for node, message in self._links.turn(self._committing.turn(now), now):
+            sent[node].append(message)
+        self.context.attributes["why"] = self._links.why
+        for node, messages in sent.items():
+            self.context.take(len(messages))
+            self.context.emit(told(node, messages), self._stone.port(node))
+
+    @property
+    def busy(self) -> str:
+        return self._committing.busy or ("" if self.failure else self._links.why)
+
+    @property
+    def failure(self) -> EvflowError | None:
+        return self._committing.failure
+
+    def close(self) -> None:
+        self._committing.close()
+
+
+def tree(
+    variables: Iterable[Variable],
+    nodes: Mapping[str, tuple[str | Path, Ranks]],
+    store: str | Path,
+    *,
+    root: str,
+    scheduler: Scheduler | None = None,
+    piece: int = 1 << 20,
+    memory: int = 1 << 30,
+    root_memory: int = 1 << 30,
+    incomplete: Incomplete = "drop",
+    patience: float = 60.0,
+    live: Mapping[str, Sequence[int]] | None = None,
+    name: str = "output",
+) -> Graph:
+    """The graph of a staging area on several nodes: a ``LeafStage`` on each node near the writers, and the
+    ``RootStage``, which is called "root". A stone is called as the node it is on.
+
+    Args:
+        variables: what the writers write, as they declare it.
+        nodes: name of a node → the path at which its staging node listens, and the ranks of its writers.
+            The ranges are in order, and have all ranks.
+        store: as of ``Stage``; where the root is.
+        root: name of the node that commits; it may be one of ``nodes``.
+        scheduler: as of ``Stage``; each staging node has its own.
+        piece: as of ``Stage``.
+        memory: bytes of steps that each staging node may hold.
+        root_memory: bytes of steps that the root may hold.
+        incomplete: as of ``Stage``.
+        patience: as of ``Stage``.
+        live: as of ``Stage``: ``graph["root"][1]`` and so on have the blocks.
+        name: the graph's name.
+
+    Raises:
+        StagingError: a setting is wrong.
+
+    Example:
+        >>> from evflow import staging
+        >>> heat = staging.Variable("heat", "f8", (4, 3))
+        >>> near = {"left": ("left.sock", range(2)), "right": ("right.sock", range(2, 4))}
+        >>> graph = staging.tree([heat], near, "heat.h5", root="disk")
+        >>> sorted(graph.stones)
+        ['fates of left', 'fates of right', 'leaf of left', 'leaf of right', 'root']
+    """
+    variables = list(variables)
+    ranks = {node: own for node, (_, own) in nodes.items()}
+    common: dict[str, Any] = {"patience": patience, "live": live}
+    made = RootStage(
+        variables, ranks, store, memory=root_memory, incomplete=incomplete, name="root", on=root, **common
+    )
+    graph = Graph(name)
+    graph.add(made)
+    for node, (listen, own) in nodes.items():
+        leaf = LeafStage(
+            variables, made.writers, listen, node, own, scheduler=scheduler, piece=piece, memory=memory,
+            name=f"leaf of {node}", on=node, **common,
+        )  # fmt: skip
+        graph.add(leaf) >> graph["root"]
+        graph["root"][made.port(node)] >> RootFates(listen, name=f"fates of {node}", on=node)
+    return graph
+
+
+# Daemons allow them by these names.
+LeafStage.__module__ = RootStage.__module__ = RootFates.__module__ = "evflow.staging"
