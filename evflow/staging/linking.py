@@ -189,7 +189,9 @@ class Uplink:
     def turn(self, now: float, own: str) -> Hold | None:
         """Says what there is to be said; ``own`` is why the oldest step waits at the node. Why the root does
         not decide; None if the node waits for nothing."""
-        if now >= self._due or (own != self._told and now >= self._due - BEAT + QUIET):
+        # What still waits to be sent is a sign of life, too.
+        due = now >= self._due or (own != self._told and now >= self._due - BEAT + QUIET)
+        if due and not self.outbox:
             self._due, self._told = now + BEAT, own
             here = msgspec.structs.replace(self._here, life=self._life, why=own)
             self._session.say(here, counted=False)
@@ -254,6 +256,7 @@ class Downlinks:
             elif (fits := node.session.take(sent)) is None:
                 self._end(name, node, now)
             elif fits:
+                node.heard = now
                 self._take(name, node, message, sent.values, now)
         except StagingError as error:
             self._end(name, node, now)

@@ -235,9 +235,9 @@ def keeps_a_session_with_the_dead(patch: Patch) -> None:
 
 FAULTS: dict[Callable[[Patch], None], int] = {
     tells_safe_before_the_commit: 2,
-    tells_all_ranks_safe: 48,
-    believes_every_copy: 154,
-    overwrites_without_a_word: 154,
+    tells_all_ranks_safe: 173,
+    believes_every_copy: 86,
+    overwrites_without_a_word: 86,
     forgets_the_budget: 1,
     settles_no_offsets: 37,
     forgets_rows_of_earlier_children: 37,
