@@ -186,6 +186,8 @@ class Gathering:
             return Hold(f"{who} has not announced step {step} yet", child=key)
         since = self._since[step] if child.lost is None else child.lost
         if now >= since + self._patience:
+            # Later steps do not wait for it once more.
+            child.lost = since
             return None
         state = "has not connected" if child.lost is None else "is not connected any more"
         return Hold(f"{who} {state}; step {step} waits {self._patience:g} s for it", since + self._patience)
