@@ -30,6 +30,8 @@ FIRST = {
     "dead State Managers are not forgotten": 68,
     "matches are not kept": 41,
     "old news counts": 41,
+    "tiles that a group gets are not told": 254,
+    "what a State Manager got is not told": 7,
 }
 
 
