@@ -103,6 +103,7 @@ def test_subscriptions_ask_for_enter_inside_and_leave(contact: str) -> None:
                 client.subscribe(18, HERE, events=wrong)
 
 
+@pytest.mark.slow
 def test_many_polygons_come_in_messages_of_a_bounded_size(contact: str) -> None:
     around = [(math.sin(k / 500 * math.pi), math.cos(k / 500 * math.pi)) for k in range(0, 1000, 5)]
     wide = [GlobePolygon([(46.5 + 0.1 * y, k * 1e-4 + 0.1 * x) for y, x in around]) for k in range(401)]

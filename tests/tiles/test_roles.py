@@ -291,9 +291,8 @@ def test_what_has_left_is_forgotten_in_time() -> None:
     assert tile.counts["live"] == 0 and len(tile.entities) < 200
 
 
-@pytest.mark.parametrize(
-    "r", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("r", [1, 2, 3])
 def test_no_death_loses_or_doubles_a_match(r: int) -> None:
     assert not found(range(tried(4)), r)
 

@@ -368,30 +368,16 @@ def match(
             mine[SENDER] = row[SENDER]
         block, at = _position(slot, tile[2 * side], tile[2 * side + 1], slots, nexts)
         asks = count[ASKED] and block != -1 and states[2, 0] == key and newness(row, states[3]) == 0
+        is_gone = gone == 1 and row[WORD] >> 14 & 1 == 0
+        x = y = z = reach = 0.0
         if gone:
-            if asks and not (side and row[WORD] >> 14 & 1 == 0):
-                is_gone = row[WORD] >> 14 & 1 == 0
+            asks = asks and not (side and is_gone)
+            if asks:
                 _copy_held(past, now)
                 now[VERSION] = row[VERSION]
                 if not is_gone:
                     copy(row, now)
                     _locate(now, shapes)
-                made = _part(
-                    tile,
-                    side,
-                    past,
-                    now,
-                    is_gone,
-                    held,
-                    places,
-                    slots,
-                    nexts,
-                    ends,
-                    attributes,
-                    out,
-                    made,
-                    shapes,
-                )
             if order > 0:
                 # The zone stays until the next move brings another: by it the tiles here can be found.
                 mine[VERSION] = row[VERSION]
@@ -402,39 +388,26 @@ def match(
                 mine[TILES] -= 1
                 if mine[TILES] == 0:
                     count[GONE_COUNT] += 1
+        else:
+            # A deletion of the same version may have come before, hence also where it is the same.
+            copy(row, mine)
+            _locate(mine, shapes)
+            if block == -1:
+                block, at = _append(tile, side, places, slots, nexts, count)
+                slots[block, at] = slot
+                if mine[TILES] == 0:
+                    count[GONE_COUNT] -= 1
+                mine[TILES] += 1
+                asks = False
+            x, y, z, reach = _near(mine, tile)
+            places[block, 0, at], places[block, 1, at], places[block, 2, at] = x, y, z
+            places[block, 3, at] = reach
+            now = mine
+        if asks and (gone or not silent):
+            lists = places, slots, nexts
+            made = _part(tile, side, past, now, is_gone, held, *lists, ends, attributes, out, made, shapes)
+        if gone or silent:
             continue
-        # A deletion of the same version may have come before, hence also where it is the same.
-        copy(row, mine)
-        _locate(mine, shapes)
-        if block == -1:
-            block, at = _append(tile, side, places, slots, nexts, count)
-            slots[block, at] = slot
-            if mine[TILES] == 0:
-                count[GONE_COUNT] -= 1
-            mine[TILES] += 1
-            asks = False
-        x, y, z, reach = _near(mine, tile)
-        places[block, 0, at], places[block, 1, at], places[block, 2, at] = x, y, z
-        places[block, 3, at] = reach
-        if silent:
-            continue
-        if asks:
-            made = _part(
-                tile,
-                side,
-                past,
-                mine,
-                False,
-                held,
-                places,
-                slots,
-                nexts,
-                ends,
-                attributes,
-                out,
-                made,
-                shapes,
-            )
         px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
         other = tile[2 - 2 * side]
         while other != -1:
