@@ -144,11 +144,14 @@ def shown(value: object, most: int = 100) -> str:
         '[[0, 0, 0,…'
     """
     made, size = [], 0
-    for piece in _pieces(value, most + 1, _MOST_SHOWN_DEPTH):
-        made.append(piece)
-        size += len(piece)
-        if size > most:
-            return "".join(made)[:most] + "…"
+    try:
+        for piece in _pieces(value, most + 1, _MOST_SHOWN_DEPTH):
+            made.append(piece)
+            size += len(piece)
+            if size > most:
+                return "".join(made)[:most] + "…"
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the repr of a class may raise anything
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
     return "".join(made)
 
 

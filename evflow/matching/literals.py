@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evflow import outside
 from evflow.errors import SubscriptionError
 
 WORDS = frozenset(
@@ -100,8 +101,7 @@ def shown(value: object) -> str:
     """A value with its type, cut short, for a message."""
     if isinstance(value, int) and value.bit_length() >= 256:
         return _digits(value)
-    text = repr(value[:_SHOWN] if isinstance(value, (str, bytes)) else value)
-    cut = text if len(text) <= _SHOWN + 2 else f"{text[:_SHOWN]}…"
+    cut = outside.shown(value, _SHOWN + 2)
     return cut if value is None or isinstance(value, str) else f"{cut} ({type(value).__name__})"
 
 

@@ -48,6 +48,26 @@ def test_shown_is_repr_of_what_is_short(value: object) -> None:
     assert shown(value) == repr(value)
 
 
+@pytest.mark.parametrize("error", [OverflowError, SystemExit, MemoryError])
+def test_shown_tells_of_a_value_that_cannot_be_shown(error: type[BaseException]) -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise error("on purpose")
+
+    assert shown(Shy()) == f"<Shy whose repr raises {error.__name__}>"
+    assert shown([1, Shy()]) == f"<list whose repr raises {error.__name__}>"
+
+
+def test_an_event_with_a_value_that_cannot_be_shown_is_refused_with_its_field() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise OverflowError
+
+    ping = ev.Schema("ping", {"number": int})
+    with pytest.raises(ev.SchemaError, match=r"field number: .*Shy whose repr raises OverflowError"):
+        ev.EventBatch.from_events([ping(number=Shy())])
+
+
 def test_shown_table_is_its_first_line() -> None:
     class Table:
         def __repr__(self) -> str:
