@@ -222,9 +222,9 @@ class StagingNode:
             self.outbox.append((rank, Fate(step, reason)))
 
     def tell(self, why: str) -> None:
-        """Tells each connected writer that holds steps why they wait, if that has changed."""
+        """Tells each connected writer that holds steps why they wait, unless it was told so last."""
         for rank, asked in self._asking.items():
-            if asked and self._told.get(rank) != why:
+            if asked and self._told.get(rank, "") != why:
                 self._told[rank] = why
                 self.outbox.append((rank, Waits(why)))
 

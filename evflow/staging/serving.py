@@ -207,8 +207,9 @@ class Serving(Actor):
         why = own or there if above is None or above.child == NODE else there or own
         if why != self._why and (now >= self._quiet or not why):
             self._why, self._quiet = why, now + _QUIET
-            node.tell(why)
             self.context.wake()
+        # Also where the reason is that of before: a further writer may wait.
+        node.tell(self._why)
         by_rank = {connection.rank: connection for connection in self._connections.values()}
         while node.outbox:
             rank, told = node.outbox.popleft()

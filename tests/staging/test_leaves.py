@@ -80,10 +80,11 @@ def test_without_a_root_budgets_fill_and_the_wait_has_a_reason(tmp_path: Path) -
     left = ev.Node("left", peers={"disk": "tcp://127.0.0.1:9"})
     flow = graph.run(node=left)
     why = "the root has not been reached yet"
-    for step in range(2):
-        for writer in made[:2]:
-            writer.write(step, quarter(made.index(writer), step))
-    wait_for(lambda: why in made[0].why(), "the reason")
+    # A writer that begins later is told the same.
+    for rank in (1, 0):
+        for step in range(2):
+            made[rank].write(step, quarter(rank, step))
+        wait_for(lambda rank=rank: why in made[rank].why(), "the reason")  # type: ignore[misc]
     with pytest.raises(StagingError, match=f"step 2 of rank 0 waits for .* {why}"):
         made[0].write(2, quarter(0, 2), timeout=0.05)
     flow.close(timeout=0)
