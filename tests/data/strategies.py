@@ -47,6 +47,7 @@ from evflow.schema.types import (
 from tests.examples import tried
 
 __all__ = [
+    "LOGICAL",
     "events",
     "kept",
     "number_values",
@@ -73,7 +74,7 @@ _NUMBERS = st.sampled_from(sorted(NUMBERS.values(), key=lambda number: number.na
 _CAPACITIES = st.one_of(st.integers(1, 12), st.sampled_from([252, 253, 254, 255, 256, 257]))
 
 
-_LOGICAL: list[FieldType] = [
+LOGICAL: list[FieldType] = [
     Timestamp, Duration, UUID, Enum["buy", "sell", "hold"], Decimal[4], Decimal[10, 2], Decimal[18, 18],
     Decimal[19, 0], Decimal[38, 10],
 ]  # fmt: skip
@@ -119,7 +120,7 @@ def _arrays(*, fixed: bool) -> st.SearchStrategy[FieldType]:
 def _simple(*, fixed: bool, logical: bool) -> st.SearchStrategy[FieldType]:
     fixed_types = st.one_of(
         _NUMBERS,
-        st.sampled_from(_LOGICAL if logical else [u8]),
+        st.sampled_from(LOGICAL if logical else [u8]),
         st.builds(Str, _CAPACITIES),
         st.builds(Bytes, _CAPACITIES),
         _arrays(fixed=True),

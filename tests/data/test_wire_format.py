@@ -13,12 +13,12 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from strategies import plain_event, unpacked, wire_event
+from strategies import LOGICAL, plain_event, unpacked, wire_event
 
 from evflow.errors import SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import encode_dict
-from evflow.schema import Schema
+from evflow.schema import Schema, logical
 from evflow.schema.types import Array, FieldType, ListOf, Maybe, Number, Record
 from tests.data.walking import walk
 
@@ -99,6 +99,12 @@ def test_wire_format_example_of_a_description_has_its_fingerprint() -> None:
     assert f"`{schema.fingerprint}`" in DOCUMENT
     canonical = json.dumps(EXAMPLE, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert f"```text\n{canonical}\n```" in DOCUMENT
+
+
+def test_each_logical_type_is_in_the_document_and_drawn_by_the_property_tests() -> None:
+    kinds = {path.stem for path in Path(logical.__path__[0]).glob("[!_]*.py")}
+    assert kinds == {kind.text.partition("(")[0] for kind in LOGICAL}
+    assert [kind for kind in sorted(kinds) if not re.search(rf"^\|[^|]* `{kind}[`(]", DOCUMENT, re.M)] == []
 
 
 def test_wire_format_offsets_are_those_of_the_batches() -> None:
