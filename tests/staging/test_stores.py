@@ -77,6 +77,21 @@ def test_a_missing_part_is_filled_and_noted(tmp_path: Path, name: str) -> None:
     again.close()
 
 
+def test_a_step_is_there_once_whose_metadata_could_not_be_copied(tmp_path: Path) -> None:
+    store, replace = open_store(tmp_path / "run.zarr", VARIABLES), os.replace
+
+    def full(made: Any, path: Any) -> None:
+        if Path(path) == tmp_path / "run.zarr/heat/zarr.json":
+            raise OSError(28, "No space left on device")
+        replace(made, path)
+
+    with mock.patch("os.replace", full), pytest.raises(OSError, match="No space"):
+        store.commit(part(1))
+    store.commit(part(1))
+    store.close()
+    assert opened(tmp_path / "run.zarr").step.values.tolist() == [1]
+
+
 @KINDS
 def test_steps_are_whole_wherever_a_commit_is_cut_off(tmp_path: Path, name: str) -> None:
     class Cut(BaseException):

@@ -49,6 +49,12 @@ class ZarrStore(Store):
         self.done = {int(step): tuple(self._missing.get(str(step), ())) for step in steps}
 
     def commit(self, part: Part) -> None:
+        # It may be there, and only the copies of its metadata not.
+        if part.step not in self.done:
+            self._commit(part)
+        self._copy()
+
+    def _commit(self, part: Part) -> None:
         shutil.rmtree(self._new, ignore_errors=True)
         place = len(self.done)
         group = zarr.create_group(self._new, zarr_format=3)
@@ -77,7 +83,6 @@ class ZarrStore(Store):
         self._write(metadata, missing)
         self._metadata, self._missing = metadata, missing
         self.done[part.step] = part.missing
-        self._copy()
 
     def _copy(self) -> None:
         """Brings the metadata of each array up to that of the group, for readers that look at one array."""
