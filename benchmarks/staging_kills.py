@@ -123,10 +123,10 @@ class Comparison:
 
     def _compare(self, path: Path) -> None:
         with h5py.File(path) as file:
-            step, missing = int(file["step"][0]), file.attrs["missing"]
+            step, attributes = int(file["step"][0]), dict(file.attrs)
             heat, rows = file["heat"][0], file["rows"][0]
-        if step != self.compared or len(missing):
-            self.wrong.append(f"{path.name} has step {step}, and lacks {missing.tolist()}")
+        if step != self.compared or len(attributes["missing"]):
+            self.wrong.append(f"{path.name} has step {step}, and lacks {attributes['missing'].tolist()}")
         start = 0
         for rank, notes in enumerate(self._notes):
             expected, count = notes.readline().split()
@@ -137,7 +137,7 @@ class Comparison:
         self.bytes += heat.nbytes + rows.nbytes
         emptied = path.with_name(".compared")
         with h5py.File(emptied, "w") as file:
-            file.attrs["missing"] = np.array(missing, np.int64)
+            file.attrs.update(attributes)
             file["step"] = np.array([step], np.int64)
         os.replace(emptied, path)
 

@@ -61,11 +61,15 @@ class Wanted(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Decided(Struct, frozen=True, array_like=True, tag=4):
-    """Root to node: a step is committed, without the ranks ``missing``, or will not be, for a ``reason``."""
+    """Root to node: a step is committed, or will not be, for a ``reason``.
+
+    ``writers``: rank → the life of the writer whose part is in the store, 0 if the rank is missing; without
+    ranks of which an earlier version did not note it.
+    """
 
     step: int
     reason: str
-    missing: tuple[int, ...] = ()
+    writers: dict[int, int]
 
 
 class StagingNode:
@@ -81,14 +85,12 @@ class StagingNode:
         self._ranks = frozenset(ranks)
         self.outbox: deque[tuple[int, ToWriter]] = deque()
         self.up: deque[Announced | Part] = deque()
-        # Parts that are complete, and that the root has not decided on; those whose bytes it has wanted.
+        # Parts that are complete, and that the root has not decided on.
         self._given: dict[int, Part] = {}
-        self._wanted: set[int] = set()
-        # What each connected writer waits to hear of, and what it was told last.
+        # What each connected writer waits to hear of, what it was told last, and its life.
         self._asking: dict[int, set[int]] = {}
         self._told: dict[int, str] = {}
-        # Steps that writers told of with their hello: only these may have been committed with their bytes.
-        self._again: dict[int, frozenset[int]] = {}
+        self._lives: dict[int, int] = {}
 
     # --- writers
 
@@ -107,7 +109,7 @@ class StagingNode:
         held = [step for step in {*hello.held, *pulled} if step not in self._given]
         self.gathering.joined(rank, hello.last, held, now)
         self._asking[rank] = set(hello.held)
-        self._again[rank] = frozenset(hello.held)
+        self._lives[rank] = hello.life
         self._told.pop(rank, None)
         self.up.extend(Announced(step) for step in sorted(held))
 
@@ -144,7 +146,7 @@ class StagingNode:
         if step not in self._given and not self.gathering.has(rank, step):
             self.gathering.announced(rank, step, now)
             self.up.append(Announced(step))
-            self.pulling.offer(rank, ready, source, now)
+            self.pulling.offer(rank, self._lives[rank], ready, source, now)
 
     def lost(self, rank: int, now: float) -> None:
         """The connection to a writer has ended; what it has announced is pulled all the same."""
@@ -166,7 +168,8 @@ class StagingNode:
         """A piece has been pulled, or was not ``valid`` any more: the writer has dropped the step."""
         transfer, was_there = piece.transfer, not piece.transfer.cancelled
         if self.pulling.moved(piece, valid):
-            part = Part.of(transfer.rank, transfer.ready, self._variables, transfer.data)
+            rank, life = transfer.rank, transfer.life
+            part = Part.of(rank, life, transfer.ready, self._variables, transfer.data)
             self.gathering.arrived(transfer.rank, part)
         elif was_there and transfer.cancelled:
             self.gathering.withdrawn(transfer.rank, transfer.step)
@@ -199,26 +202,22 @@ class StagingNode:
 
     def wanted(self, step: int) -> Part | None:
         """The part whose bytes the root wants; None if there is none any more."""
-        if step in self._given:
-            self._wanted.add(step)
         return self._given.get(step)
 
     def decided(self, decision: Decided) -> None:
-        """The root has decided on a step; the writers that hold it hear of it."""
+        """The root has decided on a step; the writers that hold it hear of it. It is safe for those that the
+        store names, in this life."""
         step = decision.step
-        ours = step in self._wanted
-        self._wanted.discard(step)
         self._given.pop(step, None)
         self.gathering.close(step)
         self.pulling.release(step)
         for rank in [rank for rank, asked in self._asking.items() if step in asked]:
             self._asking[rank].discard(step)
-            reason = decision.reason
-            if rank in decision.missing:
+            reason, life = decision.reason, decision.writers.get(rank)
+            if not reason and life == 0:
                 reason = f"step {step} was committed without the part of rank {rank}, which came too late"
-            elif not (reason or ours or step in self._again[rank]):
-                # The root has never wanted the bytes, so those in the store are others.
-                reason = f"step {step} was in the store before rank {rank} announced it"
+            elif not reason and life != self._lives[rank]:
+                reason = f"step {step} is in the store with bytes of another process that was rank {rank}"
             self.outbox.append((rank, Fate(step, reason)))
 
     def tell(self, why: str) -> None:
@@ -236,15 +235,16 @@ class Root:
         settings: of the area.
         nodes: name of a staging node → the ranks of its writers, in the order in which rows of open variables
             stand.
-        done: step → ranks that are missing in it, of the steps that are committed already.
+        done: step → the writers in it, as of ``Decided``: of the steps that are committed. Who commits adds
+            to it.
     """
 
     def __init__(
-        self, settings: Settings, nodes: Mapping[str, Sequence[int]], done: Mapping[int, tuple[int, ...]]
+        self, settings: Settings, nodes: Mapping[str, Sequence[int]], done: Mapping[int, Mapping[int, int]]
     ) -> None:
         self._variables, self._incomplete = by_name(settings.variables), settings.incomplete
         self.gathering = Gathering({node: nodes[node] for node in nodes}, settings.patience)
-        self._nodes, self._done = list(nodes), dict(done)
+        self._nodes, self._done = nodes, done
         self._newest, self._memory = max(self._done, default=-1), settings.memory
         self.outbox: deque[tuple[str, Opened | Wanted | Decided]] = deque()
         # By step and node: parts whose bytes are not wanted yet; the sizes of those that have been.
@@ -277,10 +277,9 @@ class Root:
         """Takes what a node says."""
         step = message.step
         if step in self._done:
-            self.outbox.append((node, Decided(step, "", self._done[step])))
+            self._tell(node, step)
         elif step < self._newest:
-            late = f"step {step} came after step {self._newest} was committed"
-            self.outbox.append((node, Decided(step, late)))
+            self._tell(node, step, self._late(step))
         else:
             if step not in self.gathering.open:
                 self.outbox.extend((other, Opened(step)) for other in self._nodes)
@@ -323,7 +322,7 @@ class Root:
             if not reason:
                 self.committing = found
                 return found
-            self._decide(Decided(found.step, reason))
+            self._decide(found.step, reason)
         return found
 
     def _trouble(self, part: Part) -> str:
@@ -351,16 +350,23 @@ class Root:
         """What was to be committed is on the disk."""
         part, self.committing = self.committing, None
         if part is not None:
-            self._done[part.step] = part.missing
             self._newest = part.step
-            self._decide(Decided(part.step, "", part.missing))
+            self._decide(part.step)
 
-    def _decide(self, decision: Decided) -> None:
-        self.gathering.close(decision.step)
+    def _late(self, step: int) -> str:
+        return f"step {step} came after step {self._newest} was committed"
+
+    def _decide(self, step: int, reason: str = "") -> None:
+        self.gathering.close(step)
         for node in self._nodes:
-            self._offers.pop((decision.step, node), None)
-            self._sizes.pop((decision.step, node), None)
-        self.outbox.extend((node, decision) for node in self._nodes)
+            self._offers.pop((step, node), None)
+            self._sizes.pop((step, node), None)
+            self._tell(node, step, reason)
+
+    def _tell(self, node: str, step: int, reason: str = "") -> None:
+        known = {} if reason else self._done[step]
+        writers = {rank: known[rank] for rank in self._nodes[node] if rank in known}
+        self.outbox.append((node, Decided(step, reason, writers)))
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -28,6 +28,7 @@ class Part:
         data: rank → the bytes of each of these blocks.
         rows: how many rows of each open variable there are.
         missing: ranks that have no part in it.
+        lives: rank → the life of the writer whose blocks these are.
     """
 
     step: int
@@ -36,12 +37,18 @@ class Part:
     data: dict[int, Any] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
+    lives: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rank: int, ready: Ready, variables: Mapping[str, Variable], data: Any) -> Part:
+    def of(cls, rank: int, life: int, ready: Ready, variables: Mapping[str, Variable], data: Any) -> Part:
         """The part of a writer."""
         rows = {block.variable: block.shape[0] for block in ready.blocks if variables[block.variable].open}
-        return cls(ready.step, {ready.time}, {rank: ready.blocks}, {rank: data}, rows)
+        return cls(ready.step, {ready.time}, {rank: ready.blocks}, {rank: data}, rows, (), {rank: life})
+
+    @property
+    def writers(self) -> dict[int, int]:
+        """Rank → the life of the writer whose part it is; 0 for a rank that is missing."""
+        return self.lives | dict.fromkeys(self.missing, 0)
 
     @property
     def nbytes(self) -> int:
@@ -66,6 +73,7 @@ class Part:
         for name, count in other.rows.items():
             self.rows[name] = self.rows.get(name, 0) + count
         self.missing += other.missing
+        self.lives |= other.lives
 
 
 @dataclass

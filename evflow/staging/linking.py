@@ -24,6 +24,7 @@ from evflow.schema import Schema
 from evflow.schema.types import Array, i64, u8
 from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode, Wanted
 from evflow.staging.gathering import Part
+from evflow.staging.messages import VERSION
 from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, expect
 from evflow.staging.schedulers import Hold
 
@@ -58,14 +59,16 @@ class Here(Struct, frozen=True, array_like=True, tag=5):
     writers: int
     ranks: tuple[int, ...]
     variables: tuple[Variable, ...]
+    version: int = 1
 
 
 class Offered(Struct, frozen=True, array_like=True, tag=6):
-    """Node to root: its part of a step is complete; as of ``Part``, with the blocks in the order of ranks."""
+    """Node to root: its part of a step is complete; as of ``Part``, with rank, life and blocks of each writer
+    in the order of ranks."""
 
     step: int
     times: tuple[float, ...]
-    blocks: tuple[tuple[int, tuple[Block, ...]], ...]
+    blocks: tuple[tuple[int, int, tuple[Block, ...]], ...]
     missing: tuple[int, ...]
 
 
@@ -146,7 +149,7 @@ class Uplink:
     def __init__(self, node: StagingNode, settings: Settings, ranks: range) -> None:
         self._node, self._piece = node, settings.piece
         self._life, self._session = secrets.randbits(62), _Session()
-        self._here = Here(0, "", settings.writers, tuple(ranks), tuple(settings.variables))
+        self._here = Here(0, "", settings.writers, tuple(ranks), tuple(settings.variables), VERSION)
         self._due, self._told, self._heard, self._alive = 0.0, "", -1.0, Alive(0, "")
         self.outbox = self._session.outbox
 
@@ -198,7 +201,7 @@ class Uplink:
         while self._session.number and self._node.up:
             found, told = self._node.up.popleft(), None
             if isinstance(found, Part):
-                blocks = tuple(found.blocks.items())
+                blocks = tuple((rank, found.lives[rank], own) for rank, own in found.blocks.items())
                 told = Offered(found.step, tuple(found.times), blocks, found.missing)
             self._session.say(told or found)
         if not self._node.waits:
@@ -267,6 +270,7 @@ class Downlinks:
 
     def _here(self, name: str, node: _Node, message: Here, now: float) -> None:
         ours = self._settings.variables
+        expect(message.version == VERSION, "version of staging", message.version, str(VERSION))
         if message.ranks != tuple(node.ranks) or message.writers != self._settings.writers:
             found = f"{shown(message.ranks)} of {message.writers}"
             raise StagingError(f"expected the ranks {node.ranks} of {self._settings.writers}, found {found}")
@@ -306,17 +310,17 @@ class Downlinks:
 
     def _checked(self, node: _Node, offered: Offered) -> Part:
         """The part that a node offers, its rows settled once more: the root relies on where they stand."""
-        step, ranks = offered.step, [rank for rank, _ in offered.blocks]
+        step, ranks = offered.step, [rank for rank, _, _ in offered.blocks]
         fits = 0 <= step < 1 << 62 and all(map(math.isfinite, offered.times))
         expect(fits and bool(offered.times) == bool(ranks), "step", (step, offered.times), "with its times")
         fits = sorted([*ranks, *offered.missing]) == list(node.ranks) and ranks == sorted(ranks)
         expect(fits, f"step {step}: ranks", ranks, f"each of {node.ranks} once, in order")
         whole, most = Part(step, set(offered.times), missing=offered.missing), self._settings.memory
-        for rank, given in offered.blocks:
+        for rank, life, given in offered.blocks:
             blocks = tuple(block.unsettled() if block.variable in self._open else block for block in given)
             check_blocks(f"rank {rank}", self._variables, blocks)
             rows = {block.variable: block.shape[0] for block in blocks if block.variable in self._open}
-            part = Part(step, set(), {rank: blocks}, {}, rows)
+            part = Part(step, set(), {rank: blocks}, {}, rows, lives={rank: life})
             what = f"step {step} of rank {rank}: bytes"
             expect(part.nbytes <= most, what, part.nbytes, f"at most {most}, the memory of the root")
             whole.append(part)

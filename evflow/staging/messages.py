@@ -10,7 +10,7 @@ from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.staging.model import Block, Variable
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 17
 """Bytes of a message."""
 
@@ -28,6 +28,7 @@ class Hello(_Message, frozen=True, tag=1):
     Args:
         last: the newest step that it has announced, -1 if none.
         held: those that it still holds, and announces again now. It announces no other up to ``last``.
+        life: a number that the writer chose when it began, and no other has: its steps are known by it.
     """
 
     version: int
@@ -36,6 +37,8 @@ class Hello(_Message, frozen=True, tag=1):
     variables: tuple[Variable, ...]
     last: int
     held: tuple[int, ...]
+    # Version 1 had none: such a hello is refused by its version.
+    life: int = 0
 
 
 class Ready(_Message, frozen=True, tag=2):

@@ -23,6 +23,7 @@ class Transfer:
     """
 
     rank: int
+    life: int
     ready: Ready
     source: Any
     since: float
@@ -67,10 +68,11 @@ class Pulling:
         self.phases: dict[int, bool] = {}
         self._scheduler, self._piece, self.memory = scheduler, piece, memory
 
-    def offer(self, rank: int, ready: Ready, source: Any, now: float) -> None:
-        """A writer offers a step. One that is complete stays as it is; any other begins anew."""
+    def offer(self, rank: int, life: int, ready: Ready, source: Any, now: float) -> None:
+        """A writer, in one of its lives, offers a step. One that is complete stays as it is; any other begins
+        anew."""
         if self.drop(ready.step, rank):
-            self.transfers[ready.step, rank] = Transfer(rank, ready, source, now, self.phases)
+            self.transfers[ready.step, rank] = Transfer(rank, life, ready, source, now, self.phases)
 
     def drop(self, step: int, rank: int) -> bool:
         """A writer gives a step up. False if all of it has been copied: then it is kept."""

@@ -72,7 +72,7 @@ class Sending:
         self._slots = list(range(MOST_STEPS, 0, -1))
         # The newest step that was announced, and that was begun.
         self._last = self._newest = hello.last
-        self._connected = self._met = self._left = False
+        self._connected = self._left = False
         self._waits = self._told = ""
 
     def begin(self, step: int, time: float, blocks: tuple[Block, ...]) -> Held | None:
@@ -151,10 +151,8 @@ class Sending:
         self._connected, self._told = True, ""
         self.outbox.clear()
         ready = [held.ready for held in self.held.values() if held.announced]
-        # Before the first connection nobody has heard of any step, so none of them can be committed.
         held = tuple(one.step for one in ready)
-        self.outbox.append(replace(self.hello, last=self._last, held=held) if self._met else self.hello)
-        self._met = True
+        self.outbox.append(replace(self.hello, last=self._last, held=held))
         self.outbox.extend(ready)
         if self._left:
             self.outbox.append(Bye())

@@ -8,6 +8,7 @@ import math
 import mmap
 import operator
 import os
+import secrets
 import select
 import socket
 import tempfile
@@ -95,7 +96,8 @@ class Writer(Closing):
         expect(fits, "writer: full and spill", (full, spill), expected)
         check_path("writer: at", at)
         self._at, self._spill = str(at), None if spill is None else Path(spill)
-        hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, ())
+        life = secrets.randbits(62) | 1
+        hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, (), life)
         encode(hello)
         self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, budget)

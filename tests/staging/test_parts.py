@@ -50,7 +50,7 @@ def test_rows_are_settled_as_by_a_prefix_sum_in_any_tree(counts: list[int], data
         """The part of a tree of random shape over these ranks, whose parts come in any order."""
         if len(ranks) == 1:
             ready = Ready(0, 0.0, (ROWS.block((counts[ranks[0]], 2)),), 0, 1, 0)
-            return Part.of(ranks[0], ready, by_name([ROWS]), [b""])
+            return Part.of(ranks[0], 1, ready, by_name([ROWS]), [b""])
         cuts = sorted(data.draw(st.sets(st.integers(1, len(ranks) - 1), min_size=1)))
         groups = [ranks[a:b] for a, b in itertools.pairwise([0, *cuts, len(ranks)])]
         node = Gathering({str(group): group for group in groups}, 1.0)
@@ -96,7 +96,7 @@ def pulls(scheduler: Scheduler, offers: list[tuple[int, int]], size: int = 250, 
     pulling.phases.update(settings.get("phases", {}))
     for rank, step in offers:
         block = Variable("v", "u1", (size,)).block((size,))
-        pulling.offer(rank, Ready(step, 0.0, (block,), 0, 1, 0), None, 0.0)
+        pulling.offer(rank, 1, Ready(step, 0.0, (block,), 0, 1, 0), None, 0.0)
     found, moving, now = [], [], 0.0
     while now < 10:
         piece = pulling.next(settings.get("behind", ()), now)

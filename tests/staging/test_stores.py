@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -32,13 +34,14 @@ def heat(step: int) -> np.ndarray[Any, Any]:
     return np.arange(24.0).reshape(4, 6) + 100 * step
 
 
-def part(step: int, ranks: tuple[int, ...] = (0, 1)) -> Part:
+def part(step: int, ranks: tuple[int, ...] = (0, 1), life: int = 7) -> Part:
     """A step of two writers, each with two rows."""
     made = Part(step, {step / 10}, missing=tuple({0, 1} - set(ranks)))
     for rank in ranks:
         rows = slice(2 * rank, 2 * rank + 2)
         made.blocks[rank] = (HEAT.block((2, 6), (2 * rank, 0)), COUNT.block((2,), (2 * rank,)))
         made.data[rank] = [heat(step)[rows].copy(), np.array([rank, step], "<i4")]
+        made.lives[rank] = life
     return made
 
 
@@ -73,7 +76,7 @@ def test_a_missing_part_is_filled_and_noted(tmp_path: Path, name: str) -> None:
     assert np.array_equal(found.heat.values[0, 2:], heat(3)[2:])
     assert found["count"].values[0, :2].tolist() == [-(2**31)] * 2
     again = open_store(tmp_path / name, VARIABLES)
-    assert again.done == {3: (0,)}
+    assert again.done == {3: {0: 0, 1: 7}}
     again.close()
 
 
@@ -90,6 +93,41 @@ def test_a_step_is_there_once_whose_metadata_could_not_be_copied(tmp_path: Path)
     store.commit(part(1))
     store.close()
     assert opened(tmp_path / "run.zarr").step.values.tolist() == [1]
+
+
+@KINDS
+def test_a_store_knows_whose_bytes_it_has_over_restarts(tmp_path: Path, name: str) -> None:
+    given = [part(0), part(1), part(2, (1,)), part(3, (1,)), part(5, life=1 << 61), part(6, life=1 << 61)]
+    for before in range(0, len(given), 2):
+        store = open_store(tmp_path / name, VARIABLES)
+        assert store.done == {one.step: one.writers for one in given[:before]}
+        for one in given[before : before + 2]:
+            store.commit(one)
+        assert store.done == {one.step: one.writers for one in given[: before + 2]}
+        store.close()
+
+
+@KINDS
+def test_steps_of_an_earlier_version_have_no_known_writers(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / name, VARIABLES)
+    for step in (0, 1):
+        store.commit(part(step, (0,) if step else (0, 1)))
+    store.close()
+    if name == "run.h5":
+        for place in (0, 1):
+            with h5py.File(tmp_path / f"run.steps/{place}.h5", "a") as file:
+                del file.attrs["writers"]
+    else:
+        group = json.loads((tmp_path / name / "zarr.json").read_text())
+        del group["attributes"]["writers"]
+        (tmp_path / name / "zarr.json").write_text(json.dumps(group))
+    for more in (2, 3):
+        store = open_store(tmp_path / name, VARIABLES)
+        store.commit(part(more))
+        store.close()
+    assert open_store(tmp_path / name, VARIABLES).done == {0: {}, 1: {1: 0}} | {
+        n: {0: 7, 1: 7} for n in (2, 3)
+    }
 
 
 @KINDS
@@ -151,7 +189,6 @@ def test_a_store_has_one_committer(tmp_path: Path, name: str) -> None:
 
 
 def test_rows_of_an_open_variable_are_in_the_file_of_each_step(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     rows = Variable("rows", "i2", (None, 2))
     made = Part(4, {0.0}, {0: (rows.block((1, 2)),), 1: (rows.block((2, 2)).moved(1),)})
     made.data = {0: [np.array([[1, 2]], "<i2")], 1: [np.array([[3, 4], [5, 6]], "<i2")]}

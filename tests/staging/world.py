@@ -38,6 +38,7 @@ from evflow.staging.schedulers import (
 from evflow.staging.sending import TABLE, Sending
 
 MEMORY = 1500
+LIFE = 100_000
 VARIABLES = (Variable("field", "f8", (24, 6)), Variable("rows", "i4", (None, 3)))
 
 
@@ -50,24 +51,36 @@ def rows_of(rank: int, step: int) -> int:
     return (rank * 7 + step * 3) % 5
 
 
-def content(name: str, rank: int, step: int, shape: tuple[int, ...], offset: int) -> np.ndarray[Any, Any]:
-    """What a writer has in a step: told by nothing else."""
+def content(
+    name: str, rank: int, step: int, shape: tuple[int, ...], offset: int, life: int
+) -> np.ndarray[Any, Any]:
+    """What a writer has in a step: told by nothing else. Each life of the writer has other bytes."""
     start = 1000 * step + offset * shape[1] if name == "field" else 1000 * step + 100 * rank
-    return np.arange(start, start + shape[0] * shape[1]).reshape(shape)
+    return np.arange(start, start + shape[0] * shape[1]).reshape(shape) + LIFE * life
 
 
 class Store:
-    """Committed steps; outlives the root."""
+    """Committed steps; outlives the root.
+
+    Attributes:
+        steps: step → ranks that are missing.
+        done: step → rank → the life of the writer that the root has told.
+        lives: likewise, told by the bytes.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.steps: dict[int, tuple[int, ...]] = {}
+        self.done: dict[int, dict[int, int]] = {}
+        self.lives: dict[int, dict[int, int]] = {}
 
     def commit(self, part: Part) -> None:
         """Checks a step against what its writers had."""
         step = part.step
         if step <= max(self.steps, default=-1):
             raise Failure(f"step {step} is committed behind {max(self.steps)}")
+        first = {rank: data[0].view("f8")[0] for rank, data in part.data.items()}
+        lives = self.lives[step] = {rank: int(value // LIFE) for rank, value in first.items()}
         for variable in VARIABLES:
             blocks = {
                 rank: (block, data)
@@ -81,16 +94,17 @@ class Store:
                 found[there] = block.view(data)
             there_are = [rank for rank in range(self.world.writers) if rank not in part.missing]
             if variable.open:
-                rows = [content("rows", r, step, (rows_of(r, step), 3), 0) for r in there_are]
+                rows = [content("rows", r, step, (rows_of(r, step), 3), 0, lives[r]) for r in there_are]
                 expected = np.concatenate([np.zeros((0, 3)), *rows])
             else:
                 expected = np.full((24, 6), -1.0)
                 size = 24 // self.world.writers
                 for r in there_are:
-                    expected[r * size : (r + 1) * size] = content("field", r, step, (size, 6), r * size)
+                    field = content("field", r, step, (size, 6), r * size, lives[r])
+                    expected[r * size : (r + 1) * size] = field
             if not np.array_equal(found, expected):
                 raise Failure(f"step {step}: {variable.name} is not what the writers had")
-        self.steps[step] = part.missing
+        self.steps[step], self.done[step] = part.missing, part.writers
 
 
 class Connection:
@@ -121,7 +135,8 @@ class Writer:
         """Begins, perhaps again: with new memory."""
         self.memory = np.zeros(self.budget, np.uint8)
         table = self.memory[:TABLE].view(np.int64)
-        hello = Hello(VERSION, self.rank, self.world.writers, VARIABLES, last, ())
+        self.bytes = next(self.world.lives)
+        hello = Hello(VERSION, self.rank, self.world.writers, VARIABLES, last, (), self.bytes)
         self.sending = Sending(hello, self.budget, self.world.full, 2000, table)
         self.files: dict[int, np.ndarray[Any, Any]] = {}
         self.step, self.alive, self.life = last + 1, True, self.world.number()
@@ -184,7 +199,7 @@ class Writer:
             world.tally["spilled"] += 1
         for block, start in zip(blocks, layout(blocks)[0], strict=True):
             block.view(memory, held.ready.start + start)[...] = content(
-                block.variable, rank, step, block.shape, block.offset[0]
+                block.variable, rank, step, block.shape, block.offset[0], self.bytes
             )
         if world.skips and world.random.random() < 0.03:
             self.sending.release(step)
@@ -215,6 +230,8 @@ class Writer:
             missing = self.world.store.steps.get(step)
             if not reason and (missing is None or self.rank in missing):
                 raise Failure(f"rank {self.rank} was told that step {step} is safe, and it is not")
+            if not reason and self.world.store.lives[step][self.rank] != self.bytes:
+                raise Failure(f"rank {self.rank} was told that step {step} is safe, and the bytes are others")
 
     def check(self) -> None:
         """The budget."""
@@ -351,6 +368,14 @@ class World:
         # Whether writers leave steps out, and how long the others wait for one that is not there.
         self.skips, self.patience = random.random() < 0.5, random.choice((1.0, 30.0))
         self.store = Store(self)
+        # Of an earlier run, whose numbers come again; chance of its own, so that the rest is as without it.
+        before = Random(f"before {seed}").choice((0, 0, self.steps // 3))
+        self.store.steps = dict.fromkeys(range(before), ())
+        # An earlier version did not note who had written a step.
+        known = dict.fromkeys(range(self.writers), 1) if self.steps % 2 else {}
+        self.store.done = dict.fromkeys(range(before), known)
+        self.store.lives = dict.fromkeys(range(before), dict.fromkeys(range(self.writers), 1))
+        self.lives = itertools.count(2)
         count = random.randint(1, min(3, self.writers))
         cuts = sorted(random.sample(range(1, self.writers), count - 1))
         groups = [range(a, b) for a, b in itertools.pairwise([0, *cuts, self.writers])]
@@ -427,7 +452,7 @@ class World:
 
     def start_root(self) -> None:
         settings = self.settings(1.5 * self.patience)
-        self.root = Root(settings, self._groups, dict(self.store.steps))
+        self.root = Root(settings, self._groups, self.store.done)
         self.links = Downlinks(self.root, settings, self._groups)
         self._root_life, self._oldest = self.number(), set[int]()
         self._root_work(self._root_life)

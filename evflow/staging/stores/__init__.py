@@ -4,7 +4,7 @@ act."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,17 @@ class Store:
     """Committed steps. One process has a store open at a time; any number read it meanwhile.
 
     Attributes:
-        done: step → ranks that are missing in it, of all steps that are committed.
+        done: step → the writers in it, of all steps that are committed: rank → the life of the writer whose
+            part it has, 0 if the rank is missing. A step of an earlier version has the missing ranks only.
     """
 
     def __init__(self, path: Path, variables: Mapping[str, Variable]) -> None:
         self._path, self._variables = path, variables
         # What the store says of its variables, to be compared.
         self._note = repr([(v.name, v.dtype, v.shape, v.dimensions) for v in variables.values()])
-        self.done: dict[int, tuple[int, ...]] = {}
+        self.done: dict[int, dict[int, int]] = {}
+        # Of the newest step. Steps of the same writers share it, here and on the disk.
+        self._writers: dict[int, int] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._own = OwnFile(path)
         try:
@@ -55,6 +58,18 @@ class Store:
         """Writes a step, with a number above all others: on the disk and visible when this returns. After an
         OSError nothing of the step is visible, and the same may succeed later."""
         raise NotImplementedError
+
+    def _news(self, part: Part) -> dict[int, int]:
+        """Writers of a step that are not those of the step before."""
+        return {rank: life for rank, life in part.writers.items() if self._writers.get(rank) != life}
+
+    def _add(self, step: int, news: dict[int, int] | None, missing: Iterable[int]) -> None:
+        """A step is committed; ``news`` are what the store says of its writers, None if it says nothing."""
+        if news is None:
+            self._writers = dict.fromkeys(missing, 0)
+        elif news:
+            self._writers = self._writers | news
+        self.done[step] = self._writers
 
     def close(self) -> None:
         """Gives the store up."""

@@ -38,22 +38,25 @@ class Hdf5Store(Store):
             self._check(file.attrs.get("evflow"))
         while (step := self._folder / f"{len(self.done)}.h5").exists():
             with h5py.File(step) as file:
-                self.done[int(file["step"][0])] = tuple(file.attrs["missing"].tolist())
+                news = dict(file.attrs["writers"].tolist()) if "writers" in file.attrs else None
+                self._add(int(file["step"][0]), news, file.attrs["missing"].tolist())
 
     def commit(self, part: Part) -> None:
+        news = self._news(part)
         try:
-            self._write(part)
+            self._write(part, news)
             publish(self._new, self._folder / f"{len(self.done)}.h5")
         except RuntimeError as error:
             # So h5py says that a file could not be closed since its disk is full.
             raise OSError(str(error)) from error
-        self.done[part.step] = part.missing
+        self._add(part.step, news, part.missing)
 
-    def _write(self, part: Part) -> None:
+    def _write(self, part: Part, news: dict[int, int]) -> None:
         # A file that could not be closed may still be open.
         self._new.unlink(missing_ok=True)
         with h5py.File(self._new, "w", libver="v110") as file:
             file.attrs["missing"] = np.array(part.missing, np.int64)
+            file.attrs["writers"] = np.array([*news.items()], np.int64).reshape(-1, 2)
             file.create_dataset("step", data=np.array([part.step], np.int64)).make_scale("step")
             file.create_dataset("time", data=np.array(list(part.times)[:1]))
             for name, variable in self._variables.items():

@@ -39,14 +39,21 @@ class ZarrStore(Store):
         if not self._file.exists():
             if {found.name for found in path.iterdir()} - {_ASIDE, self._new.name}:
                 raise StagingError(f"store {path}: it has no zarr.json; remove it, or choose another store")
-            self._write({}, {})
+            self._write({}, {"missing": {}, "writers": {}})
         group = json.loads(self._file.read_text())
         self._check(group.get("attributes", {}).get("evflow"))
         self._metadata: dict[str, Any] = group["consolidated_metadata"]["metadata"]
+        # By step: the ranks that are missing, and writers that are not those of the step before.
         self._missing: dict[str, list[int]] = group["attributes"]["missing"]
+        self._changes: dict[str, dict[str, int]] = group["attributes"].get("writers", {})
         self._copy()
         steps: Any = zarr.open_array(path / "step", mode="r")[:] if self._metadata else ()
-        self.done = {int(step): tuple(self._missing.get(str(step), ())) for step in steps}
+        known = False
+        for step in map(str, map(int, steps)):
+            # Steps of an earlier version come first.
+            known = known or step in self._changes
+            news = {int(rank): life for rank, life in self._changes.get(step, {}).items()}
+            self._add(int(step), news if known else None, self._missing.get(step, ()))
 
     def commit(self, part: Part) -> None:
         # It may be there, and only the copies of its metadata not.
@@ -79,10 +86,12 @@ class ZarrStore(Store):
             os.replace(chunks, target)
             for path in (target, target.parent, target.parent.parent):
                 sync_file(path)
-        missing = self._missing | ({str(part.step): list(part.missing)} if part.missing else {})
-        self._write(metadata, missing)
-        self._metadata, self._missing = metadata, missing
-        self.done[part.step] = part.missing
+        step, news = str(part.step), self._news(part)
+        missing = self._missing | ({step: list(part.missing)} if part.missing else {})
+        changes = self._changes | ({step: {str(rank): life for rank, life in news.items()}} if news else {})
+        self._write(metadata, {"missing": missing, "writers": changes})
+        self._metadata, self._missing, self._changes = metadata, missing, changes
+        self._add(part.step, news, part.missing)
 
     def _copy(self) -> None:
         """Brings the metadata of each array up to that of the group, for readers that look at one array."""
@@ -113,11 +122,11 @@ class ZarrStore(Store):
         for where, block in found:
             array[(0, *where)] = block
 
-    def _write(self, metadata: Mapping[str, Any], missing: Mapping[str, list[int]]) -> None:
+    def _write(self, metadata: Mapping[str, Any], noted: Mapping[str, Any]) -> None:
         """Replaces the group's metadata."""
         group = {
             "zarr_format": 3, "node_type": "group",
-            "attributes": {"evflow": self._note, "missing": missing},
+            "attributes": {"evflow": self._note, **noted},
             "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata},
         }  # fmt: skip
         made = self._path / _ASIDE
