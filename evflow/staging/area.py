@@ -352,6 +352,9 @@ class Root:
         if part is not None:
             self._newest = part.step
             self._decide(part.step)
+            # Announced while that was written. Who has a part may have been told already, and says no more.
+            for step in [step for step in self.gathering.open if step < part.step]:
+                self._decide(step, self._late(step))
 
     def _late(self, step: int) -> str:
         return f"step {step} came after step {self._newest} was committed"

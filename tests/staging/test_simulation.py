@@ -253,6 +253,16 @@ def takes_all_lives_for_one(patch: Patch) -> None:
     patch.setattr(StagingNode, "hello", lambda self, hello, now: real(self, replace(hello, life=1), now))
 
 
+def forgets_what_came_late(patch: Patch) -> None:
+    real = Root._decide
+
+    def decide(self: Root, step: int, reason: str = "") -> None:
+        if step >= self._newest:
+            real(self, step, reason)
+
+    patch.setattr(Root, "_decide", decide)
+
+
 FAULTS: dict[Callable[[Patch], None], int] = {
     tells_safe_before_the_commit: 2,
     tells_all_ranks_safe: 17,
@@ -279,6 +289,7 @@ FAULTS: dict[Callable[[Patch], None], int] = {
     keeps_a_session_with_the_dead: 19,
     takes_any_process_for_the_writer: 0,
     takes_all_lives_for_one: 0,
+    forgets_what_came_late: 368,
 }
 """Each with a seed that finds it, so that the search is short as long as the worlds stay the same."""
 
