@@ -318,22 +318,28 @@ class Writer(Closing):
         return found
 
     def _run(self) -> None:
-        """Connects, sends what could not be sent at once, and takes what the staging node says."""
+        """Connects, sends what could not be sent at once, and takes what the staging node says. Nobody else
+        closes a connection: its number could become that of another file, for which this would wait."""
+        connection: socket.socket | None = None
         while not self._closed:
             with self._lock:
+                if connection is not None and connection is not self._socket:
+                    connection.close()
                 if self._socket is None and not self._sending.refused:
                     self._connect()
+                connection = self._socket
                 self._send()
-                connection, more = self._socket, bool(self._sending.outbox)
+                more = bool(self._sending.outbox)
             poll = select.poll()
             poll.register(self._bell, select.POLLIN)
             if connection is not None:
                 poll.register(connection, select.POLLIN | (select.POLLOUT if more else 0))
             poll.poll(_PAUSE * 1000 if connection is None else None)
             with self._lock:
-                if connection is not None:
-                    self._receive()
+                self._receive()
                 self._lock.notify_all()
+        if connection is not None:
+            connection.close()
 
     def _receive(self) -> None:
         while self._socket is not None:
@@ -381,6 +387,8 @@ class Writer(Closing):
 
     def _hang_up(self) -> None:
         if self._socket is not None:
-            self._socket.close()
+            # It wakes who waits for it.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
             self._socket = None
             self._sending.disconnected()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import signal
 import socket
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 from evflow.errors import StagingError
 from evflow.staging import Variable, Writer
-from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Ready, decode, encode
+from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Hello, Ready, Waits, decode, encode
 from tests.node.processes import wait_for
 from tests.staging.test_stage import read, staged
 
@@ -115,6 +116,42 @@ def test_a_step_whose_fate_comes_before_its_file_was_sent_is_left_out(tmp_path: 
                 told, message = told + 1, decode(node.recv(MOST_BYTES), FromWriter)
             assert told < most
             writer.close(timeout=0)
+
+
+def test_a_connection_that_the_application_finds_cut_is_made_again(tmp_path: Path, monkeypatch: Any) -> None:
+    """The application closes it while the thread is about to wait for it, and its number is taken anew."""
+    real, taken = select.poll, list[int]()
+
+    class Poll:
+        def __init__(self) -> None:
+            self.poll_of = real()
+            self.register = self.poll_of.register
+
+        def poll(self, timeout: float | None) -> Any:
+            if armed.is_set():
+                armed.clear()
+                node.close()
+                writer.write(0, ONES)
+                taken.extend(os.pipe())
+            return self.poll_of.poll(timeout)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listens:
+        listens.bind(str(tmp_path / "socket"))
+        listens.listen()
+        listens.settimeout(20)
+        armed = threading.Event()
+        monkeypatch.setattr(select, "poll", Poll)
+        writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16)
+        node = listens.accept()[0]
+        node.recv(MOST_BYTES)
+        armed.set()
+        with contextlib.suppress(OSError):
+            node.send(encode(Waits("nothing")))
+        with listens.accept()[0] as again:
+            assert [type(decode(again.recv(MOST_BYTES), FromWriter)) for _ in range(2)] == [Hello, Ready]
+            writer.close(timeout=0)
+    for file in taken:
+        os.close(file)
 
 
 def sockets() -> set[str]:
