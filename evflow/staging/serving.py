@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evflow.disk import AGAIN, Lock
+from evflow.disk import AGAIN, OwnFile
 from evflow.errors import EvflowError, StagingError
 from evflow.forked import leave_to_parent
 from evflow.staging.above import Near
@@ -96,7 +96,7 @@ class Serving(Actor):
         # What there was no memory for.
         self._late: Piece | None = None
         self._why = ""
-        self._lock = Lock(path.with_name(f"{path.name}-lock"))
+        self._lock = OwnFile(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             # What a killed process has left; nothing else is taken away.

@@ -18,6 +18,7 @@ import pytest
 import xarray
 
 import evflow as ev
+from evflow.disk import Lock
 from evflow.errors import StagingError
 from evflow.staging import All, AvoidCongestion, Block, InOrder, RateLimit, Stage, Variable, Writer
 from evflow.staging.messages import VERSION, FromWriter, Hello, Ready, Refused, ToWriter, decode, encode
@@ -359,6 +360,18 @@ def test_a_socket_on_which_another_program_listens_is_left_alone(tmp_path: Path)
         assert (tmp_path / "socket").is_socket()
         with graph.run():
             pass
+
+
+def test_a_stage_waits_for_one_before_it_that_is_ending(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("evflow.disk.lock.PATIENCE", 0.3)
+    graph, _ = staged(tmp_path)
+    before = Lock(tmp_path / "socket-lock")
+    ending = threading.Timer(0.1, before.close)
+    ending.start()
+    with graph.run():
+        ending.join()
+    with graph.run(), pytest.raises(ev.EvflowError, match="another stone, flow, node or process has it"):
+        staged(tmp_path, "other.h5")[0].run()
 
 
 def test_settings_describe_the_stage(tmp_path: Path) -> None:
