@@ -15,13 +15,13 @@ from evflow.graph.graph import Graph
 from evflow.schema import Schema
 from evflow.staging.above import Far, told
 from evflow.staging.area import Incomplete, Root, StagingNode
-from evflow.staging.committing import Committed, Committing
+from evflow.staging.committing import Committing
 from evflow.staging.linking import BEAT, TOLD, Downlinks, Sent, Uplink
 from evflow.staging.model import Variable, check_path, expect
 from evflow.staging.schedulers import Scheduler
 from evflow.staging.serving import Serving
-from evflow.staging.stage import checked, checked_store, fresh, opened, plain
-from evflow.stone import Acting, Actor, Context
+from evflow.staging.stage import Area, Storing
+from evflow.stone import Acting, Actor, Context, titled
 
 __all__ = ["LeafStage", "RootFates", "RootStage", "tree"]
 
@@ -42,7 +42,7 @@ def _ranks(what: str, found: Any, writers: int) -> range:
     return range(*given)
 
 
-class LeafStage(Acting):
+class LeafStage(Area):
     """A staging node of a ``tree``: pulls from writers of its host, and hands parts of steps to the root.
 
     Args:
@@ -51,13 +51,10 @@ class LeafStage(Acting):
         listen: as of ``Stage``.
         node: what the root calls it.
         ranks: of its writers: a range, or its first and the one behind its last.
-        scheduler: as of ``Stage``.
-        piece: as of ``Stage``; also the bytes of blocks in one event.
-        memory: as of ``Stage``.
-        patience: as of ``Stage``.
-        live: as of ``Stage``: the root hands them on.
         name: the stone's name.
         on: the node it is placed on.
+        settings: as of ``Stage``: ``scheduler``; ``piece``, also the bytes of blocks in one event;
+            ``memory``; ``patience``; ``live``, which the root hands on.
 
     Raises:
         StagingError: a setting is wrong.
@@ -70,8 +67,7 @@ class LeafStage(Acting):
     """
 
     kind = "leaf stage"
-    linked_ports = "one"
-    wakes = True
+    has = ("scheduler", "piece", "memory", "patience", "live")
 
     def __init__(
         self,
@@ -81,37 +77,25 @@ class LeafStage(Acting):
         node: str,
         ranks: Ranks,
         *,
-        scheduler: Scheduler | None = None,
-        piece: int = 1 << 20,
-        memory: int = 1 << 30,
-        patience: float = 60.0,
-        live: Mapping[str, Sequence[int]] | None = None,
         name: str | None = None,
         on: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(name=name, on=on)
-        what = f"leaf stage {name or ''}".strip()
+        super().__init__(variables, writers, settings, name, on)
+        what = titled(self.kind, name)
         check_path(f"{what}: listen", listen)
         expect(isinstance(node, str) and node, f"{what}: node", node, "a name")
-        given = (variables, writers, scheduler, piece, memory, "drop", patience, live)
-        self._settings, _ = checked(what, *given)
         self.listen, self.node, self.ranks = Path(listen), node, _ranks(what, ranks, writers)
-
-    @property
-    def inputs(self) -> Mapping[str, Schema | None]:
-        return {}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
         return (TOLD,)
 
     def settings(self) -> dict[str, Any]:
         own = {"listen": str(self.listen), "node": self.node, "ranks": [self.ranks.start, self.ranks.stop]}
-        settings = plain(self._settings) | own
-        del settings["incomplete"]
-        return settings
+        return super().settings() | own
 
     def open(self, context: Context) -> Actor:
-        settings = fresh(self._settings)
+        settings = self._fresh()
         node = StagingNode(settings, self.ranks)
         uplink = Uplink(node, settings, self.ranks)
         try:
@@ -188,7 +172,7 @@ def _sent(view: Any) -> Sent:
     return Sent(int(view.session), int(view.number), bytes(view.head), view.values)
 
 
-class RootStage(Acting):
+class RootStage(Storing):
     """The root of a ``tree``: puts together what its staging nodes hand on, and commits it.
 
     Port 0 emits an event ``Committed`` for each step that is in the store. The blocks of the variables in
@@ -199,12 +183,10 @@ class RootStage(Acting):
         nodes: name of a staging node → the ranks of its writers, as of ``LeafStage``; in the order of ranks,
             and all there are.
         store: as of ``Stage``.
-        memory: bytes of parts of steps that it may hold. Those of the oldest step come even beyond that.
-        incomplete: as of ``Stage``.
-        patience: as of ``Stage``: seconds that a step waits for a staging node that is not connected.
-        live: as of ``Stage``.
         name: the stone's name.
         on: the node it is placed on.
+        settings: as of ``Stage``: ``memory``, for parts of steps; ``incomplete``; ``patience``, for a staging
+            node that is not connected; ``live``.
 
     Raises:
         StagingError: a setting is wrong.
@@ -217,9 +199,7 @@ class RootStage(Acting):
     """
 
     kind = "root stage"
-    linked_ports = "free"
-    emits_by_port = True
-    wakes = True
+    has = ("memory", "incomplete", "patience", "live")
     # What comes to it is taken, whatever is full behind it.
     buffers = True
 
@@ -229,31 +209,26 @@ class RootStage(Acting):
         nodes: Mapping[str, Ranks],
         store: str | Path,
         *,
-        memory: int = 1 << 30,
-        incomplete: Incomplete = "drop",
-        patience: float = 60.0,
-        live: Mapping[str, Sequence[int]] | None = None,
         name: str | None = None,
         on: str | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(name=name, on=on)
-        what = f"root stage {name or ''}".strip()
+        what = titled(self.kind, name)
         expect(isinstance(nodes, Mapping) and nodes, f"{what}: nodes", nodes, "ranks by name")
         self.nodes = {node: _ranks(f"{what}: node {node}", ranks, 1 << 20) for node, ranks in nodes.items()}
         behind = 0
         for node, ranks in self.nodes.items():
             expect(ranks.start == behind, f"{what}: node {node}: ranks", ranks, f"a range from {behind} on")
             behind = ranks.stop
-        self.writers, self.store = behind, checked_store(what, store)
-        given = (variables, behind, None, 4096, memory, incomplete, patience, live)
-        self._settings, self._events = checked(what, *given)
+        super().__init__(store, variables, behind, settings, name, on)
+        self.writers = behind
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
         return {"input": TOLD}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        return (Committed, *self._events, *[TOLD] * len(self.nodes))
+        return (*super().emits(schema), *[TOLD] * len(self.nodes))
 
     def port(self, node: str) -> int:
         """The port by which the root speaks to a staging node.
@@ -263,22 +238,13 @@ class RootStage(Acting):
         """
         return 1 + len(self._events) + list(self.nodes).index(node)
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.store,)
-
-    def keep_in(self, folder: Path) -> None:
-        self.store = folder / self.store
-
     def settings(self) -> dict[str, Any]:
-        nodes = {node: [ranks.start, ranks.stop] for node, ranks in self.nodes.items()}
-        settings = plain(self._settings) | {"nodes": nodes, "store": str(self.store)}
-        for other in ("writers", "scheduler", "piece"):
-            del settings[other]
-        return settings
+        settings = super().settings()
+        del settings["writers"]
+        return settings | {"nodes": {node: [own.start, own.stop] for node, own in self.nodes.items()}}
 
     def open(self, context: Context) -> Actor:
-        store = opened(self.store, self._settings)
+        store = self._opened()
         root = Root(self._settings, self.nodes, store.done)
         committing = Committing(context, root, store, self._events, context.wake)
         return _Root(context, self, committing, Downlinks(root, self._settings, self.nodes))

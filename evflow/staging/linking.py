@@ -24,7 +24,7 @@ from evflow.schema import Schema
 from evflow.schema.types import Array, i64, u8
 from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode, Wanted
 from evflow.staging.gathering import Part
-from evflow.staging.messages import VERSION
+from evflow.staging.messages import VERSION, decode
 from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, expect
 from evflow.staging.schedulers import Hold
 
@@ -38,7 +38,7 @@ BEAT = 0.5
 """Seconds between two signs of life of a node."""
 
 QUIET = 0.1
-"""Seconds between two reasons that are told."""
+"""Seconds between two reasons that are told: each wakes a thread of every application."""
 
 NODE = "node"
 """What a staging node is called where it is the only one, and by itself."""
@@ -87,8 +87,8 @@ class Alive(Struct, frozen=True, array_like=True, tag=8):
     own: bool = False
 
 
-_UP: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Here | Announced | Offered | Piece)
-_DOWN: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Alive | Opened | Wanted | Decided)
+Up = Here | Announced | Offered | Piece
+Down = Alive | Opened | Wanted | Decided
 
 
 class Sent(NamedTuple):
@@ -130,13 +130,6 @@ class _Session:
         return True if sent.number == self.taken else None
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], head: bytes) -> Any:
-    try:
-        return decoder.decode(head)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise StagingError(f"expected a message of staging, found {shown(error)}") from None
-
-
 class Uplink:
     """The way of a staging node to its root; ``outbox`` has what is to be sent.
 
@@ -155,7 +148,7 @@ class Uplink:
 
     def receive(self, sent: Sent, now: float) -> None:
         """Takes what the root says. StagingError if it makes no sense."""
-        message = _decoded(_DOWN, sent.head)
+        message = decode(sent.head, Down)
         if isinstance(message, Alive):
             if message.life != self._life:
                 return
@@ -251,7 +244,7 @@ class Downlinks:
             raise StagingError(f"staging node {shown(name)}: expected one of {', '.join(self._nodes)}")
         message = None
         try:
-            message = _decoded(_UP, sent.head)
+            message = decode(sent.head, Up)
             if isinstance(message, Here):
                 if node.session.lacks(sent):
                     self._end(name, node, now)

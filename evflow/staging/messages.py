@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -92,9 +93,7 @@ class Refused(_Message, frozen=True, tag=7):
 FromWriter = Hello | Ready | Dropped | Bye
 ToWriter = Fate | Waits | Refused
 _encoder = msgspec.msgpack.Encoder()
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {
-    kinds: msgspec.msgpack.Decoder(kinds) for kinds in (FromWriter, ToWriter)
-}
+_decoder = cache(msgspec.msgpack.Decoder)
 
 
 def encode(message: FromWriter | ToWriter) -> bytes:
@@ -106,9 +105,9 @@ def encode(message: FromWriter | ToWriter) -> bytes:
 
 
 def decode(data: bytes, kinds: Any) -> Any:
-    """The message from another process; StagingError if it is none of ``kinds``, one of the unions above."""
+    """The message from another process; StagingError if it is none of ``kinds``, a union of messages."""
     try:
-        return _decoders[kinds].decode(data)
+        return _decoder(kinds).decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise StagingError(f"expected a message of staging, found {shown(error)}") from None
 

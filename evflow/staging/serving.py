@@ -22,7 +22,7 @@ from evflow.forked import leave_to_parent
 from evflow.staging.above import Near
 from evflow.staging.area import StagingNode
 from evflow.staging.committing import Guarded
-from evflow.staging.linking import NODE
+from evflow.staging.linking import NODE, QUIET
 from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
 from evflow.staging.model import expect
 from evflow.staging.pulling import Piece
@@ -33,8 +33,6 @@ _TURN = 0.002
 """Seconds of copying between two looks at the sockets; also between two looks at what an application does."""
 
 _IDLE = 0.5
-_QUIET = 0.1
-"""Seconds between two reasons that are told: each wakes a thread of every application."""
 
 _MOST_STRANGERS = 128
 """Connections that have not said hello: of more, the oldest is ended."""
@@ -206,7 +204,7 @@ class Serving(Actor):
         there = above.reason if above is not None else ""
         why = own or there if above is None or above.child == NODE else there or own
         if why != self._why and (now >= self._quiet or not why):
-            self._why, self._quiet = why, now + _QUIET
+            self._why, self._quiet = why, now + QUIET
             self.context.wake()
         # Also where the reason is that of before: a further writer may wait.
         node.tell(self._why)
@@ -221,7 +219,7 @@ class Serving(Actor):
         # Nothing tells when an application ends its communication phase.
         looks = _TURN if any(node.pulling.phases.values()) and pulling.reason else _IDLE
         if why != self._why:
-            looks = min(looks, _QUIET)
+            looks = min(looks, QUIET)
         return max(0.0, min([looks, *(until - now for until in due)]))
 
     # --- connections

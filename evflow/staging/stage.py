@@ -19,12 +19,90 @@ from evflow.staging.model import MOST_WRITERS, Variable, by_name, check_path, ex
 from evflow.staging.schedulers import Scheduler
 from evflow.staging.serving import Serving
 from evflow.staging.stores import Store, open_store
-from evflow.stone import Acting, Actor, Context, checked_integer
+from evflow.stone import Acting, Actor, Context, checked_integer, titled
 
-__all__ = ["Committed", "Stage"]
+__all__ = ["Area", "Committed", "Stage", "Storing"]
 
 
-class Stage(Acting):
+class Area(Acting):
+    """A stone of a staging area.
+
+    Args:
+        variables: as of ``Stage``, or as plain data; so are the others.
+        writers: as of ``Stage``.
+        settings: those of ``Stage`` that are given.
+        name: the stone's name.
+        on: the node it is placed on.
+
+    Attributes:
+        has: names of the settings that may be left out.
+    """
+
+    wakes = True
+    has: tuple[str, ...] = ("scheduler", "piece", "memory", "incomplete", "patience", "live")
+
+    def __init__(
+        self, variables: Any, writers: Any, settings: Mapping[str, Any], name: str | None, on: str | None
+    ) -> None:
+        super().__init__(name=name, on=on)
+        what = titled(self.kind, name)
+        for one in settings:
+            expect(one in self.has, f"{what}: setting", one, f"one of {', '.join(self.has)}")
+        self._settings = _checked(what, variables, writers, **settings)
+
+    @property
+    def inputs(self) -> Mapping[str, Schema | None]:
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self._settings))
+        return {name: found[name] for name in ("variables", "writers", *self.has)}
+
+    def _fresh(self) -> Settings:
+        """Settings for one run: a scheduler counts what it allows."""
+        return msgspec.structs.replace(self._settings, scheduler=deepcopy(self._settings.scheduler))
+
+
+class Storing(Area):
+    """A stone that commits steps: port 0 tells of each, and blocks of live variables leave by the others.
+
+    Args:
+        store: as of ``Stage``.
+        given: as of ``Area``.
+    """
+
+    linked_ports = "free"
+    emits_by_port = True
+
+    def __init__(self, store: Any, *given: Any) -> None:
+        super().__init__(*given)
+        named = isinstance(store, str | Path) and Path(store).suffix in (".h5", ".zarr")
+        what = f"{titled(self.kind, self.name)}: store"
+        expect(named, what, str(store), "a name that ends in .h5 or .zarr")
+        self.store, known = Path(store), by_name(self._settings.variables)
+        self._events = tuple(known[one].event(shape) for one, shape in self._settings.live.items())
+
+    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
+        return (Committed, *self._events)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.store,)
+
+    def keep_in(self, folder: Path) -> None:
+        self.store = folder / self.store
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"store": str(self.store)}
+
+    def _opened(self) -> Store:
+        try:
+            return open_store(self.store, by_name(self._settings.variables))
+        except OSError as error:
+            raise StagingError(f"store {self.store} cannot be opened: {error}") from None
+
+
+class Stage(Storing):
     """Pulls the steps of writers on its host, puts them together and commits them.
 
     Port 0 emits an event ``Committed`` for each step that is in the store. The blocks of the variables in
@@ -65,9 +143,6 @@ class Stage(Acting):
     """
 
     kind = "stage"
-    linked_ports = "free"
-    emits_by_port = True
-    wakes = True
 
     def __init__(
         self,
@@ -85,33 +160,17 @@ class Stage(Acting):
         name: str | None = None,
         on: str | None = None,
     ) -> None:
-        super().__init__(name=name, on=on)
-        what = f"stage {name or ''}".strip()
-        check_path(f"{what}: listen", listen)
-        self.listen, self.store = Path(listen), checked_store(what, store)
-        given = (variables, writers, scheduler, piece, memory, incomplete, patience, live)
-        self._settings, self._events = checked(what, *given)
-
-    @property
-    def inputs(self) -> Mapping[str, Schema | None]:
-        return {}
-
-    def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        return (Committed, *self._events)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (self.store,)
-
-    def keep_in(self, folder: Path) -> None:
-        self.store = folder / self.store
+        given: dict[str, Any] = {"scheduler": scheduler, "piece": piece, "memory": memory}
+        given |= {"incomplete": incomplete, "patience": patience, "live": live}
+        super().__init__(store, variables, writers, given, name, on)
+        check_path(f"{titled(self.kind, name)}: listen", listen)
+        self.listen = Path(listen)
 
     def settings(self) -> dict[str, Any]:
-        return plain(self._settings) | {"listen": str(self.listen), "store": str(self.store)}
+        return super().settings() | {"listen": str(self.listen)}
 
     def open(self, context: Context) -> Actor:
-        settings, ranks = fresh(self._settings), range(self._settings.writers)
-        store = opened(self.store, settings)
+        settings, ranks, store = self._fresh(), range(self._settings.writers), self._opened()
         node, root = StagingNode(settings, ranks), Root(settings, {NODE: ranks}, store.done)
 
         def near(ring: Callable[[], None]) -> Near:
@@ -124,26 +183,17 @@ class Stage(Acting):
             raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
 
 
-def checked_store(what: str, store: object) -> Path:
-    """The path of a store."""
-    named = isinstance(store, str | Path) and Path(store).suffix in (".h5", ".zarr")
-    expect(named, f"{what}: store", str(store), "a name that ends in .h5 or .zarr")
-    return Path(str(store))
-
-
-def checked(
+def _checked(
     what: str,
     variables: Any,
     writers: Any,
-    scheduler: Any,
-    piece: Any,
-    memory: Any,
-    incomplete: Any,
-    patience: Any,
-    live: Any,
-) -> tuple[Settings, tuple[Schema, ...]]:
-    """Settings as ``Stage`` has them, and the schemas of live blocks. Variables and the scheduler are plain
-    data if they come from ``settings``."""
+    scheduler: Any = None,
+    piece: Any = 1 << 20,
+    memory: Any = 1 << 30,
+    incomplete: Any = "drop",
+    patience: Any = 60.0,
+    live: Any = None,
+) -> Settings:
     checked_integer(f"{what}: writers", writers)
     checked_integer(f"{what}: piece", piece, 4096)
     checked_integer(f"{what}: memory", memory)
@@ -163,26 +213,7 @@ def checked(
     known = by_name(settings.variables)
     for one in settings.live:
         expect(one in known, f"{what}: live", one, f"one of {', '.join(known)}")
-    return settings, tuple(known[one].event(shape) for one, shape in settings.live.items())
-
-
-def plain(settings: Settings) -> dict[str, Any]:
-    """Settings as plain data."""
-    found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(settings))
-    return found
-
-
-def fresh(settings: Settings) -> Settings:
-    """Settings for one run: a scheduler counts what it allows."""
-    return msgspec.structs.replace(settings, scheduler=deepcopy(settings.scheduler))
-
-
-def opened(path: Path, settings: Settings) -> Store:
-    """The store; StagingError if it cannot be opened."""
-    try:
-        return open_store(path, by_name(settings.variables))
-    except OSError as error:
-        raise StagingError(f"store {path} cannot be opened: {error}") from None
+    return settings
 
 
 # Daemons allow it by this name.

@@ -120,6 +120,15 @@ def test_staging_nodes_have_all_ranks_in_order(nodes: Any, words: str) -> None:
         tree([Variable("heat", "f8", (4,))], nodes, "run.h5", root="disk")
 
 
+def test_settings_that_a_stone_does_not_have_are_refused_by_name() -> None:
+    with pytest.raises(
+        StagingError, match=r"leaf stage x: setting 'incomplete': expected one of scheduler, "
+    ):
+        LeafStage([HEAT], 4, "left", "left", range(2), name="x", incomplete="fill")
+    with pytest.raises(StagingError, match=r"root stage: setting 'piece': expected one of memory, "):
+        RootStage([HEAT], {"left": range(4)}, "run.h5", piece=5000)
+
+
 def test_settings_describe_the_stones(tmp_path: Path) -> None:
     graph = spread([], str(tmp_path))
     for name in ("root", "leaf of left", "fates of right"):
