@@ -40,6 +40,7 @@ class Settings(Struct, frozen=True):
     incomplete: Incomplete
     patience: float
     live: dict[str, tuple[int, ...]] = {}
+    compression: int = 0
 
 
 class Announced(Struct, frozen=True, array_like=True, tag=1):

@@ -186,7 +186,7 @@ class RootStage(Storing):
         name: the stone's name.
         on: the node it is placed on.
         settings: as of ``Stage``: ``memory``, for parts of steps; ``incomplete``; ``patience``, for a staging
-            node that is not connected; ``live``.
+            node that is not connected; ``live``; ``compression``.
 
     Raises:
         StagingError: a setting is wrong.
@@ -199,7 +199,7 @@ class RootStage(Storing):
     """
 
     kind = "root stage"
-    has = ("memory", "incomplete", "patience", "live")
+    has = ("memory", "incomplete", "patience", "live", "compression")
     # What comes to it is taken, whatever is full behind it.
     buffers = True
 
@@ -305,6 +305,7 @@ def tree(
     incomplete: Incomplete = "drop",
     patience: float = 60.0,
     live: Mapping[str, Sequence[int]] | None = None,
+    compression: int = 0,
     name: str = "output",
 ) -> Graph:
     """The graph of a staging area on several nodes: a ``LeafStage`` on each node near the writers, and the
@@ -323,6 +324,7 @@ def tree(
         incomplete: as of ``Stage``.
         patience: as of ``Stage``.
         live: as of ``Stage``: ``graph["root"][1]`` and so on have the blocks.
+        compression: as of ``Stage``.
         name: the graph's name.
 
     Raises:
@@ -340,8 +342,9 @@ def tree(
     ranks = {node: own for node, (_, own) in nodes.items()}
     common: dict[str, Any] = {"patience": patience, "live": live}
     made = RootStage(
-        variables, ranks, store, memory=root_memory, incomplete=incomplete, name="root", on=root, **common
-    )
+        variables, ranks, store, memory=root_memory, incomplete=incomplete, compression=compression,
+        name="root", on=root, **common,
+    )  # fmt: skip
     graph = Graph(name)
     graph.add(made)
     for node, (listen, own) in nodes.items():

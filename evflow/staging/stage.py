@@ -39,7 +39,7 @@ class Area(Acting):
     """
 
     wakes = True
-    has: tuple[str, ...] = ("scheduler", "piece", "memory", "incomplete", "patience", "live")
+    has: tuple[str, ...] = ("scheduler", "piece", "memory", "incomplete", "patience", "live", "compression")
 
     def __init__(
         self, variables: Any, writers: Any, settings: Mapping[str, Any], name: str | None, on: str | None
@@ -97,7 +97,8 @@ class Storing(Area):
 
     def _opened(self) -> Store:
         try:
-            return open_store(self.store, by_name(self._settings.variables))
+            settings = self._settings
+            return open_store(self.store, by_name(settings.variables), settings.compression)
         except OSError as error:
             raise StagingError(f"store {self.store} cannot be opened: {error}") from None
 
@@ -121,6 +122,8 @@ class Stage(Storing):
         patience: seconds that a step waits for a writer that is not connected.
         live: variables whose blocks leave, and the shape that all their blocks have. The events have the
             schema ``variable.event(shape)``. They come again if the node is killed before the commit.
+        compression: of what is stored, without loss: 0 for none, or a level of 1, which is fast, to 9, which
+            makes it small.
         name: the stone's name.
         on: the node it is placed on.
 
@@ -157,11 +160,13 @@ class Stage(Storing):
         incomplete: Incomplete = "drop",
         patience: float = 60.0,
         live: Mapping[str, Sequence[int]] | None = None,
+        compression: int = 0,
         name: str | None = None,
         on: str | None = None,
     ) -> None:
         given: dict[str, Any] = {"scheduler": scheduler, "piece": piece, "memory": memory}
         given |= {"incomplete": incomplete, "patience": patience, "live": live}
+        given["compression"] = compression
         super().__init__(store, variables, writers, given, name, on)
         check_path(f"{titled(self.kind, name)}: listen", listen)
         self.listen = Path(listen)
@@ -193,6 +198,7 @@ def _checked(
     incomplete: Any = "drop",
     patience: Any = 60.0,
     live: Any = None,
+    compression: Any = 0,
 ) -> Settings:
     checked_integer(f"{what}: writers", writers)
     checked_integer(f"{what}: piece", piece, 4096)
@@ -202,10 +208,12 @@ def _checked(
     expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
     expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
     expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
+    checked_integer(f"{what}: compression", compression, 0)
+    expect(compression <= 9, f"{what}: compression", compression, "a level of 0 to 9")
     scheduler = Scheduler() if scheduler is None else scheduler
     live = {} if live is None else live
     found = (list(variables), writers, scheduler, piece, memory, incomplete, float(patience), live)
-    given = dict(zip(Settings.__struct_fields__, found, strict=True))
+    given = dict(zip(Settings.__struct_fields__, (*found, compression), strict=True))
     try:
         settings = msgspec.convert(given, Settings)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -3,6 +3,7 @@ act."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,9 +16,12 @@ from evflow.disk.log import sync_file
 from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.staging.gathering import Part
-from evflow.staging.model import Variable
+from evflow.staging.model import Shape, Variable
 
 __all__ = ["Store", "open_store"]
+
+MOST_CHUNK = 1 << 30
+"""Bytes of a chunk: HDF5 has none of 4 GiB, and Blosc none of 2."""
 
 
 class Store:
@@ -28,8 +32,8 @@ class Store:
             part it has, 0 if the rank is missing. A step of an earlier version has the missing ranks only.
     """
 
-    def __init__(self, path: Path, variables: Mapping[str, Variable]) -> None:
-        self._path, self._variables = path, variables
+    def __init__(self, path: Path, variables: Mapping[str, Variable], compression: int = 0) -> None:
+        self._path, self._variables, self._compression = path, variables, compression
         # What the store says of its variables, to be compared.
         self._note = repr([(v.name, v.dtype, v.shape, v.dimensions) for v in variables.values()])
         self.done: dict[int, dict[int, int]] = {}
@@ -76,17 +80,18 @@ class Store:
         self._own.close()
 
 
-def open_store(path: Path, variables: Mapping[str, Variable]) -> Store:
-    """Opens a store, made if it is not there; ``.h5`` or ``.zarr`` at the end says of what kind it is."""
+def open_store(path: Path, variables: Mapping[str, Variable], compression: int = 0) -> Store:
+    """Opens a store, made if it is not there; ``.h5`` or ``.zarr`` at the end says of what kind it is.
+    ``compression`` is as of ``Stage``."""
     try:
         if path.suffix == ".h5":
             from evflow.staging.stores.hdf5 import Hdf5Store
 
-            return Hdf5Store(path, variables)
+            return Hdf5Store(path, variables, compression)
         if path.suffix == ".zarr":
             from evflow.staging.stores.zarr import ZarrStore
 
-            return ZarrStore(path, variables)
+            return ZarrStore(path, variables, compression)
     except ModuleNotFoundError as missing:
         raise StagingError(f"store {path}: {missing}; run: pip install 'evflow[staging]'") from None
     raise StagingError(f"store {path}: expected a name that ends in .h5 or .zarr")
@@ -99,6 +104,34 @@ def places(part: Part, name: str) -> list[tuple[tuple[slice, ...], Any]]:
         for _, block, data in part.of_variable(name)
         if block.nbytes
     ]
+
+
+def chunked(
+    part: Part, variable: Variable, shape: Shape, known: Shape | None = None
+) -> tuple[Shape, list[tuple[tuple[slice, ...], Any]]]:
+    """Of what shape the chunks of a variable in a step are, and what is to be written where, so that each
+    chunk is written once: the blocks, if each fills its chunks, or all of the variable.
+
+    Args:
+        part: the step.
+        variable: the variable.
+        shape: of all of it in this step.
+        known: the shape of chunks, if earlier steps have settled it.
+    """
+    found, dtype = places(part, variable.name), np.dtype(f"<{variable.dtype}")
+    chunk = known or (found[0][1].shape if found else shape)
+    if not all(
+        s.start % n == 0 and (s.stop % n == 0 or s.stop == size)
+        for where, _ in found
+        for s, n, size in zip(where, chunk, shape, strict=True)
+    ):
+        whole = np.full(shape, fill_value(dtype))
+        for where, block in found:
+            whole[where] = block
+        found, chunk = [((), whole)], known or shape
+    sizes = [dtype.itemsize * math.prod(chunk[place + 1 :]) for place in range(len(chunk))]
+    small = (min(n, max(1, MOST_CHUNK // size)) for n, size in zip(chunk, sizes, strict=True))
+    return known or tuple(small), found
 
 
 def fill_value(dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:

@@ -8,6 +8,8 @@ that are there whenever the file is opened. The layout is that of netCDF-4, whic
 
 from __future__ import annotations
 
+from typing import Any
+
 import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
@@ -15,7 +17,7 @@ from h5py import h5d, h5p, h5s, h5t
 from evflow.errors import StagingError
 from evflow.staging.gathering import Part
 from evflow.staging.model import Shape, Variable, whole_shape
-from evflow.staging.stores import Store, fill_value, places, publish
+from evflow.staging.stores import Store, chunked, fill_value, places, publish
 
 _PLAIN = "This is a netCDF dimension but not a netCDF variable."
 
@@ -61,9 +63,12 @@ class Hdf5Store(Store):
             file.create_dataset("time", data=np.array(list(part.times)[:1]))
             for name, variable in self._variables.items():
                 shape = whole_shape(variable, (block for _, block, _ in part.of_variable(name)))
-                dtype = np.dtype(f"<{variable.dtype}")
-                made = file.create_dataset(name, (1, *shape), dtype, fillvalue=fill_value(dtype))
-                for where, block in places(part, name):
+                dtype, found, filters = np.dtype(f"<{variable.dtype}"), places(part, name), dict[str, Any]()
+                if self._compression and 0 not in shape:
+                    chunk, found = chunked(part, variable, shape)
+                    filters = {"chunks": (1, *chunk), "shuffle": True, "compression": self._compression}
+                made = file.create_dataset(name, (1, *shape), dtype, fillvalue=fill_value(dtype), **filters)
+                for where, block in found:
                     made.write_direct(block, dest_sel=(0, *where))
                 _describe(file, made, variable, shape)
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import BloscCodec
 
 from evflow.disk.log import sync_file
 from evflow.errors import StagingError
 from evflow.staging.gathering import Part
 from evflow.staging.model import Variable, whole_shape
-from evflow.staging.stores import Store, fill_value, places, publish
+from evflow.staging.stores import Store, chunked, fill_value, publish
 
 _ASIDE = ".zarr.json.new"
 _ALL_CHUNKS: Any = {"write_empty_chunks": True}
@@ -36,6 +37,9 @@ class ZarrStore(Store):
             raise StagingError(f"variable {name}: Zarr needs a shape without None; choose a .h5 store")
         self._file, self._new = path / "zarr.json", path / ".new"
         path.mkdir(exist_ok=True)
+        if self._compression:
+            # All steps of an array have the same codecs.
+            self._note += f", compressed at level {self._compression}"
         if not self._file.exists():
             if {found.name for found in path.iterdir()} - {_ASIDE, self._new.name}:
                 raise StagingError(f"store {path}: it has no zarr.json; remove it, or choose another store")
@@ -101,23 +105,14 @@ class ZarrStore(Store):
             os.replace(made, self._path / name / "zarr.json")
 
     def _array(self, group: Any, name: str, variable: Variable, part: Part) -> None:
-        shape = whole_shape(variable, ())
-        found = places(part, name)
-        # A chunk a block where blocks are alike, so that none is read before it is written.
-        chunk = found[0][1].shape if found else shape
-        aligned = all(
-            s.start % n == 0 and (s.stop - s.start == n or s.stop == size)
-            for where, _ in found
-            for s, n, size in zip(where, chunk, shape, strict=True)
-        )
-        chunks = (1, *(chunk if aligned else shape))
-        if known := self._metadata.get(name):
-            chunks = tuple(known["chunk_grid"]["configuration"]["chunk_shape"])
-        dtype = np.dtype(f"<{variable.dtype}")
+        shape, known = whole_shape(variable, ()), self._metadata.get(name)
+        before = tuple(known["chunk_grid"]["configuration"]["chunk_shape"][1:]) if known else None
+        chunk, found = chunked(part, variable, shape, before)
+        dtype, level = np.dtype(f"<{variable.dtype}"), self._compression
         array = group.create_array(
-            name, shape=(1, *shape), chunks=chunks, dtype=dtype, fill_value=fill_value(dtype).item(),
+            name, shape=(1, *shape), chunks=(1, *chunk), dtype=dtype, fill_value=fill_value(dtype).item(),
             dimension_names=("step", *variable.dimensions), attributes=dict(variable.attributes),
-            compressors=None, config=_ALL_CHUNKS,
+            compressors=BloscCodec(cname="zstd", clevel=level) if level else None, config=_ALL_CHUNKS,
         )  # fmt: skip
         for where, block in found:
             array[(0, *where)] = block
