@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 import xarray
@@ -13,14 +13,13 @@ import xarray
 import evflow as ev
 from evflow import staging
 
-ROWS, COLUMNS, ITERATIONS, EVERY = 64, 48, 100, 20
+ROWS, HALF, COLUMNS, ITERATIONS, EVERY = 64, 32, 48, 100, 20
 heat = staging.Variable("heat", "f8", (ROWS, COLUMNS), ("y", "x"), {"units": "K"})
 
 
 def begin() -> np.ndarray:
-    plate = np.full((ROWS, COLUMNS), 300.0)
-    plate[ROWS // 4 : ROWS // 2, COLUMNS // 4 : COLUMNS // 2] = 400.0
-    return plate
+    y, x = np.indices((ROWS, COLUMNS))
+    return np.where((y // 16 == 1) & (x // 12 == 1), 400.0, 300.0)
 
 
 def cooled(t: np.ndarray) -> np.ndarray:
@@ -31,38 +30,44 @@ def cooled(t: np.ndarray) -> np.ndarray:
     return inner
 
 
-def solve(rank: int, neighbour: Connection, socket: str) -> None:
-    """One half of the plate, and a row of the other half beside it."""
-    half = ROWS // 2
-    plate = begin()[rank * (half - 1) : rank * (half - 1) + half + 1]
-    own = slice(1, None) if rank else slice(0, -1)
+def solve(rank: int, exchange: Callable[[np.ndarray], np.ndarray], socket: str) -> None:
+    """One half of the plate, and a row of the other half beside it, for which a row is given."""
+    plate = begin()[rank * (HALF - 1) : rank * (HALF - 1) + HALF + 1]
+    own = plate[rank : rank + HALF], (rank * HALF, 0)
     with staging.Writer(socket, rank, 2, [heat], budget=1 << 20) as writer:
         for iteration in range(ITERATIONS + 1):
             if iteration % EVERY == 0:
-                writer.write(iteration, {"heat": (plate[own], (rank * half, 0))}, time=iteration / 1000)
+                writer.write(iteration, {"heat": own}, time=iteration / 1000)
             plate[1:-1] = cooled(plate)
             with writer.communicating():
-                neighbour.send(plate[1] if rank else plate[-2])
-                plate[0 if rank else -1] = neighbour.recv()
+                plate[0 if rank else -1] = exchange(plate[1] if rank else plate[-2])
 
 
-def main() -> None:
+def by_pipe(rank: int, pipe: Connection, socket: str) -> None:
+    def exchange(row: np.ndarray) -> np.ndarray:
+        pipe.send(row)
+        return np.asarray(pipe.recv())
+
+    solve(rank, exchange, socket)
+
+
+def in_two_processes(socket: str) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    solvers = [spawn.Process(target=by_pipe, args=(r, pipe, socket)) for r, pipe in enumerate(spawn.Pipe())]
+    for solver in solvers:
+        solver.start()
+    for solver in solvers:
+        solver.join()
+
+
+def main(solved: Callable[[str], None] = in_two_processes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        socket, store = f"{folder}/socket", Path(folder, "heat.h5")
-        scheduler = staging.All([staging.AvoidCongestion(), staging.ConstantDrain(1)])
+        socket, store = f"{folder}/socket", f"{folder}/heat.h5"
         g = ev.Graph("output")
-        stage = staging.Stage([heat], 2, socket, store, scheduler=scheduler, piece=1 << 16)
+        stage = staging.Stage([heat], 2, socket, store, scheduler=staging.AvoidCongestion(), piece=1 << 16)
         g.add(stage) >> ev.Terminal(lambda done: print(f"step {done.step} is on the disk"))
-        spawn = multiprocessing.get_context("spawn")
         with g.run():
-            solvers = [
-                spawn.Process(target=solve, args=(rank, pipe, socket))
-                for rank, pipe in enumerate(spawn.Pipe())
-            ]
-            for solver in solvers:
-                solver.start()
-            for solver in solvers:
-                solver.join()
+            solved(socket)
         with xarray.open_dataset(store, engine="h5netcdf") as run:
             alone = begin()
             for _ in range(ITERATIONS):
