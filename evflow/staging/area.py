@@ -18,7 +18,7 @@ from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.staging.gathering import Gathering, Part
 from evflow.staging.messages import VERSION, Bye, Dropped, Fate, FromWriter, Hello, Ready, ToWriter, Waits
-from evflow.staging.model import Variable, alike, by_name, check_blocks, expect, trouble_with
+from evflow.staging.model import Variable, alike, by_name, check_blocks, check_life, expect, trouble_with
 from evflow.staging.pulling import Piece, Pulling
 from evflow.staging.schedulers import Hold, Kind
 from evflow.staging.sending import MOST_STEPS
@@ -105,6 +105,7 @@ class StagingNode:
         if not alike(hello.variables, ours):
             found = shown(hello.variables, 400)
             raise StagingError(f"expected the variables {shown(ours, 400)}, found {found}")
+        check_life(f"rank {rank}", hello.life)
         expect(len(hello.held) <= MOST_HELD, "steps held:", len(hello.held), f"at most {MOST_HELD}")
         pulled = {step for step, other in self.pulling.transfers if other == rank}
         held = [step for step in {*hello.held, *pulled} if step not in self._given]

@@ -25,7 +25,7 @@ from evflow.schema.types import Array, i64, u8
 from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode, Wanted
 from evflow.staging.gathering import Part
 from evflow.staging.messages import VERSION, decode
-from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, expect
+from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, check_life, expect
 from evflow.staging.schedulers import Hold
 
 TOLD = Schema(
@@ -310,6 +310,7 @@ class Downlinks:
         expect(fits, f"step {step}: ranks", ranks, f"each of {node.ranks} once, in order")
         whole, most = Part(step, set(offered.times), missing=offered.missing), self._settings.memory
         for rank, life, given in offered.blocks:
+            check_life(f"step {step} of rank {rank}", life)
             blocks = tuple(block.unsettled() if block.variable in self._open else block for block in given)
             check_blocks(f"rank {rank}", self._variables, blocks)
             rows = {block.variable: block.shape[0] for block in blocks if block.variable in self._open}

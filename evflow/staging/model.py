@@ -206,6 +206,11 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         return all(a < b + m and b < a + n for a, n, b, m in sides)
 
 
+def check_life(what: str, life: int) -> None:
+    """Refuses a life of a writer that no store can have; 0 stands there for a rank that is missing."""
+    expect(0 < life < 1 << 62, f"{what}: life", life, "a number of 62 bits, more than 0")
+
+
 def check_blocks(what: str, variables: Mapping[str, Variable], blocks: Sequence[Block]) -> None:
     """Refuses two blocks of a variable, and one that is not of its dtype and within its shape."""
     names = [block.variable for block in blocks]

@@ -96,7 +96,7 @@ class Writer(Closing):
         expect(fits, "writer: full and spill", (full, spill), expected)
         check_path("writer: at", at)
         self._at, self._spill = str(at), None if spill is None else Path(spill)
-        life = secrets.randbits(62) | 1
+        life = 1 + secrets.randbits(61)
         hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, (), life)
         encode(hello)
         self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -17,7 +17,7 @@ from tests.staging.test_stage import Writer, staged, write, writers
 
 __all__ = ["writers"]
 
-HELLO = encode(Hello(VERSION, 0, 2, (HEAT,), -1, ()))
+HELLO = encode(Hello(VERSION, 0, 2, (HEAT,), -1, (), 1))
 
 
 def connected(folder: Path) -> socket.socket:

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import evflow as ev
 from evflow.errors import StagingError
-from evflow.staging import LeafStage, RootStage, Variable, Writer, tree
+from evflow.staging import LeafStage, RootStage, Scheduler, Variable, Writer, tree
+from evflow.staging.area import Root, Settings
+from evflow.staging.linking import Downlinks, Here, Offered, Sent
+from evflow.staging.messages import VERSION
 from tests.examples import tried
 from tests.node.processes import NodeProcess, free_port, wait_for
 from tests.staging.application import HEAT, PLENTY, ROWS, heat, quarter, spread
@@ -118,6 +123,20 @@ def test_a_staging_node_of_another_area_is_refused(tmp_path: Path, other: dict[s
 def test_staging_nodes_have_all_ranks_in_order(nodes: Any, words: str) -> None:
     with pytest.raises(StagingError, match=words):
         tree([Variable("heat", "f8", (4,))], nodes, "run.h5", root="disk")
+
+
+def test_a_staging_node_that_makes_no_sense_is_refused() -> None:
+    area, ranks = Settings([HEAT], 1, Scheduler(), 4096, PLENTY, "drop", 1.0), {"left": range(1)}
+    links = Downlinks(Root(area, ranks, {}), area, ranks)
+    told = Here(7, "", 1, (0,), (HEAT,))
+    with pytest.raises(StagingError, match="version of staging 1: expected 2"):
+        links.receive("left", Sent(0, 0, msgspec.msgpack.encode(told)), 0.0)
+    for life in (0, 1 << 62):
+        links.receive("left", Sent(0, 0, msgspec.msgpack.encode(replace(told, version=VERSION))), 0.0)
+        session = [sent.session for _, sent in links.turn(None, 0.0)][-1]
+        offered = Offered(0, (0.0,), ((0, life, (HEAT.block((64, 32)),)),), ())
+        with pytest.raises(StagingError, match=f"rank 0: life {life}: expected a number of 62 bits"):
+            links.receive("left", Sent(session, 1, msgspec.msgpack.encode(offered)), 0.0)
 
 
 def test_settings_that_a_stone_does_not_have_are_refused_by_name() -> None:

@@ -258,7 +258,7 @@ def test_a_writer_of_other_variables_is_refused(tmp_path: Path) -> None:
 
 def hostile() -> Iterator[tuple[list[bytes], int]]:
     """Messages, and how many files come with the first."""
-    hello = encode(Hello(VERSION, 0, 2, (HEAT,), -1, ()))
+    hello = encode(Hello(VERSION, 0, 2, (HEAT,), -1, (), 1))
     block = HEAT.block((32, 32))
     yield [b""], 0
     yield [b"\xc1" * 100], 1
@@ -268,7 +268,9 @@ def hostile() -> Iterator[tuple[list[bytes], int]]:
     yield [encode(Hello(99, 0, 2, (HEAT,), -1, ()))], 1
     # As version 1 had it.
     yield [msgspec.msgpack.encode([1, 1, 0, 2, [HEAT], -1, []])], 1
-    yield [encode(Hello(VERSION, 7, 2, (HEAT,), -1, ()))], 1
+    yield [encode(Hello(VERSION, 7, 2, (HEAT,), -1, (), 1))], 1
+    for life in (0, -1, 1 << 62):
+        yield [encode(Hello(VERSION, 0, 2, (HEAT,), -1, (), life))], 1
     yield [encode(Ready(0, 0.0, (block,), 4096, 1, 0))], 0
     yield [hello, encode(Ready(0, 0.0, (block,), 4096, -1, 0))], 1
     yield [hello, encode(Ready(-1, 0.0, (block,), 4096, 1, 0))], 1
