@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from evflow.errors import EvflowError, StagingError
 from evflow.events.batch import EventBatch
-from evflow.staging.area import Decided, Opened, StagingNode
+from evflow.staging.area import StagingNode
 from evflow.staging.committing import Committing
 from evflow.staging.linking import NODE, TOLD, Sent, Uplink
 from evflow.staging.schedulers import Hold
@@ -51,12 +51,7 @@ class Near:
             if not root.outbox:
                 return found
             while root.outbox:
-                message = root.outbox.popleft()[1]
-                if isinstance(message, Opened):
-                    node.opened(message.step, now)
-                elif isinstance(message, Decided):
-                    node.decided(message)
-                elif part := node.wanted(message.step):
+                if part := node.hear(root.outbox.popleft()[1], now):
                     root.arrived(NODE, part)
 
     def emit(self, now: float) -> float | None:

@@ -73,6 +73,9 @@ class Decided(Struct, frozen=True, array_like=True, tag=4):
     writers: dict[int, int]
 
 
+FromRoot = Opened | Wanted | Decided
+
+
 class StagingNode:
     """Pulls from the writers of some ranks. The outbox has messages to writers, with their ranks, and ``up``
     what the root is to know: ``Announced``, and a ``Part`` once it is complete, whose bytes follow when the
@@ -197,14 +200,15 @@ class StagingNode:
         """Whether there is a step that is not decided."""
         return bool(self._given or self.gathering.open)
 
-    def opened(self, step: int, now: float) -> None:
-        """The root asks for the node's part of a step."""
-        if step not in self._given:
-            self.gathering.opened(step, now)
-
-    def wanted(self, step: int) -> Part | None:
-        """The part whose bytes the root wants; None if there is none any more."""
-        return self._given.get(step)
+    def hear(self, message: FromRoot, now: float) -> Part | None:
+        """Takes what the root says. The part whose bytes it wants; None if there is none, or not any more."""
+        if isinstance(message, Wanted):
+            return self._given.get(message.step)
+        if isinstance(message, Decided):
+            self.decided(message)
+        elif message.step not in self._given:
+            self.gathering.opened(message.step, now)
+        return None
 
     def decided(self, decision: Decided) -> None:
         """The root has decided on a step; the writers that hold it hear of it. It is safe for those that the
@@ -248,7 +252,7 @@ class Root:
         self.gathering = Gathering({node: nodes[node] for node in nodes}, settings.patience)
         self._nodes, self._done = nodes, done
         self._newest, self._memory = max(self._done, default=-1), settings.memory
-        self.outbox: deque[tuple[str, Opened | Wanted | Decided]] = deque()
+        self.outbox: deque[tuple[str, FromRoot]] = deque()
         # By step and node: parts whose bytes are not wanted yet; the sizes of those that have been.
         self._offers: dict[tuple[int, str], Part] = {}
         self._sizes: dict[tuple[int, str], int] = {}

@@ -22,7 +22,7 @@ from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.schema import Schema
 from evflow.schema.types import Array, i64, u8
-from evflow.staging.area import Announced, Decided, Opened, Root, Settings, StagingNode, Wanted
+from evflow.staging.area import Announced, Decided, FromRoot, Root, Settings, StagingNode, Wanted
 from evflow.staging.gathering import Part
 from evflow.staging.messages import VERSION, decode
 from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, check_life, expect
@@ -88,7 +88,7 @@ class Alive(Struct, frozen=True, array_like=True, tag=8):
 
 
 Up = Here | Announced | Offered | Piece
-Down = Alive | Opened | Wanted | Decided
+Down = Alive | FromRoot
 
 
 class Sent(NamedTuple):
@@ -163,11 +163,7 @@ class Uplink:
         fits = self._session.take(sent)
         if fits is None:
             self.end()
-        elif fits and isinstance(message, Opened):
-            self._node.opened(message.step, now)
-        elif fits and isinstance(message, Decided):
-            self._node.decided(message)
-        elif fits and (part := self._node.wanted(message.step)):
+        elif fits and (part := self._node.hear(message, now)):
             for values in self._pieces(part):
                 self._session.say(Piece(part.step), values)
 
