@@ -24,7 +24,10 @@ TABLE = 4096
 """Bytes of the table at the beginning of the memory."""
 
 MOST_STEPS = TABLE // 8 - 1
-"""Steps that a writer may hold at a time."""
+"""Steps that a writer may hold in its memory at a time."""
+
+MOST_SPILLED = 8192
+"""Steps that it may hold in files: a hello tells of all that it holds."""
 
 Full = Literal["block", "drop oldest", "spill"]
 Table = np.ndarray[Any, np.dtype[np.int64]]
@@ -98,14 +101,17 @@ class Sending:
             full = f"its budget of {self.budget} bytes was full"
             self.fates.append((oldest, f"dropped by rank {self.hello.rank}: {full}"))
             place = self._room(size)
-        spilled = sum(held.size for held in self.held.values() if held.spilled)
-        if place is None and self.full == "spill" and spilled + size <= self.disk:
+        files = [held.size for held in self.held.values() if held.spilled]
+        spilled, many = sum(files), len(files) >= MOST_SPILLED
+        if place is None and self.full == "spill" and spilled + size <= self.disk and not many:
             place = (0, -1)
         if place is None:
             piece = max((end - start for start, end in self._free.regions), default=0)
             free = f"{self._free.free} of a budget of {self.budget} are free, {piece} in one piece"
             self._waits = f"{what} waits for {size} bytes: {free}"
-            if self.full == "spill":
+            if many:
+                self._waits += f", and {len(files)} of {MOST_SPILLED} steps are on disk"
+            elif self.full == "spill":
                 self._waits += f", and of {self.disk} bytes on disk {self.disk - spilled}"
             return None
         start, slot = place

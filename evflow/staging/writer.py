@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from evflow.closing import Closing
 from evflow.errors import StagingError
@@ -27,7 +28,7 @@ from evflow.net.node.arena import SEALS
 from evflow.outside import shown
 from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
 from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_blocks, check_path, expect
-from evflow.staging.sending import TABLE, Full, Sending
+from evflow.staging.sending import MOST_SPILLED, MOST_STEPS, TABLE, Full, Sending
 
 __all__ = ["Writer"]
 
@@ -98,7 +99,9 @@ class Writer(Closing):
         self._at, self._spill = str(at), None if spill is None else Path(spill)
         life = 1 + secrets.randbits(61)
         hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, (), life)
-        encode(hello)
+        # With all that the writer may ever hold it has to fit into a message.
+        most = MOST_STEPS + MOST_SPILLED * (full == "spill")
+        encode(replace(hello, held=(1 << 61,) * most))
         self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, budget)
         fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)

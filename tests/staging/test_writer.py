@@ -18,6 +18,7 @@ import pytest
 from evflow.errors import StagingError
 from evflow.staging import Variable, Writer
 from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Hello, Ready, Waits, decode, encode
+from evflow.staging.sending import MOST_SPILLED, MOST_STEPS
 from tests.node.processes import wait_for
 from tests.staging.test_stage import read, staged
 
@@ -152,6 +153,38 @@ def test_a_connection_that_the_application_finds_cut_is_made_again(tmp_path: Pat
             writer.close(timeout=0)
     for file in taken:
         os.close(file)
+
+
+def test_a_writer_holds_no_more_steps_than_it_can_tell_of(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("evflow.staging.sending.MOST_SPILLED", 5)
+    spill: Any = {"budget": 4096 + 64, "full": "spill", "spill": tmp_path}
+    writer = Writer(tmp_path / "socket", 0, 2, [FEW], **spill)
+    for step in range(6):
+        writer.write(step, {"few": (np.ones(2), (0,))})
+    with pytest.raises(
+        StagingError, match=r"step 6 of rank 0 waits .*, and 5 of 5 steps are on disk; step 0"
+    ):
+        writer.write(6, {"few": (np.ones(2), (0,))}, timeout=0.01)
+    other = Writer(tmp_path / "socket", 1, 2, [FEW], budget=1 << 16)
+    with staged(tmp_path, variables=[FEW])[0].run():
+        for step in range(7):
+            other.write(step, {"few": (np.ones(2), (2,))})
+        writer.write(6, {"few": (np.ones(2), (0,))}, timeout=20)
+        for made in (writer, other):
+            made.close(20)
+            assert made.fates() == [(step, "") for step in range(7)]
+
+
+def test_the_most_steps_that_a_writer_may_hold_fit_into_a_message() -> None:
+    note = "x" * (MOST_BYTES - 9 * (MOST_STEPS + MOST_SPILLED) - 200)
+    for length, full in ((0, "spill"), (9 * MOST_SPILLED, "block")):
+        at: Any = ["socket", 0, 1]
+        spill: Any = {"budget": 1 << 16, "full": full, "spill": "." if full == "spill" else None}
+        Writer(*at, [Variable("few", "f8", (4,), (), {"note": note + "x" * length})], **spill).close(
+            timeout=0
+        )
+        with pytest.raises(StagingError, match="expected a message of at most 131072 bytes"):
+            Writer(*at, [Variable("few", "f8", (4,), (), {"note": note + "x" * (length + 400)})], **spill)
 
 
 def sockets() -> set[str]:
