@@ -102,6 +102,7 @@ def test_a_wrong_answer_makes_it_fail(
         return Matches(np.minimum(found.offsets, last), found.ids[:last])
 
     monkeypatch.setattr(Grid, "match", without_the_last)
+    monkeypatch.setattr(run.bench, "ENGINES", ["clcb-grid"])
     done = run("--json", str(tmp_path / "figures.json"))
     assert done.exit_code == 1
     wrong = json.loads((tmp_path / "figures.json").read_text())["wrong"]
@@ -118,6 +119,7 @@ def test_a_wrong_index_is_found_by_brute_force(
         return Matches(np.minimum(found.offsets, max(0, len(found.ids) - 1)), found.ids)
 
     monkeypatch.setattr(Index, "match", without_the_last)
+    monkeypatch.setattr(run.bench, "ENGINES", [])
     assert run().exit_code == 1
 
 
