@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -27,7 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["Process", "program", "start"]
+__all__ = ["Process", "printed", "program", "start"]
 
 ROOT = Path(__file__).parents[1]
 LOADED = (
@@ -124,7 +125,7 @@ def start(
     Args:
         program: ``module:function``, or a file that runs as ``python FILE`` does.
         arguments: ``sys.argv`` after its first.
-        env: its environment; that of this process by default.
+        env: its environment; that of this process by default. What its ``PYTHONPATH`` has it can import.
         cwd: its working directory.
         stdin: as of ``Popen``: a file, ``DEVNULL`` or ``PIPE``.
         stdout: likewise.
@@ -160,6 +161,25 @@ def start(
         for descriptor in opened:
             os.close(descriptor)
     return Process(server, pid, ours)
+
+
+def printed(
+    program: str | Path, arguments: Sequence[str] = (), *, env: Mapping[str, str] | None = None, cwd: Path
+) -> str:
+    """What a process has printed, once it has ended; see ``start``.
+
+    Raises:
+        AssertionError: it did not end with 0, or not within 200 s.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = start(program, arguments, env=env, cwd=cwd, stdout=out, stderr=err)
+        try:
+            code = process.wait(200)
+        finally:
+            process.kill()
+        said = [os.pread(written.fileno(), 1 << 24, 0).decode() for written in (out, err)]
+    assert code == 0, f"{program} {arguments} ended with {code}\n{''.join(said)}"
+    return said[0]
 
 
 def program(path: Path, wanted: str) -> None:
@@ -293,6 +313,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.chdir(request["cwd"])
     if request["env"].get("PYTHONWARNINGS") == "error":
         warnings.simplefilter("error")
+    for folder in reversed(request["env"].get("PYTHONPATH", "").split(os.pathsep)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     sys.argv = [request["program"], *request["arguments"]]
     if request["file"]:
         sys.path.insert(0, str(Path(request["program"]).parent))

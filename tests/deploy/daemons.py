@@ -48,8 +48,8 @@ class DaemonProcess:
         self.contact = listen or f"tcp://127.0.0.1:{free_port()}"
         self._folder = folder
         self._path = os.pathsep.join(map(str, (ROOT, *([packages] if packages else ()))))
-        # What is on another host or has other packages is a Python of its own.
-        self._python = [*prefix, sys.executable, "-c", _PROGRAM] if prefix or packages else []
+        # What is on another host is a Python of its own.
+        self._python = [*prefix, sys.executable, "-c", _PROGRAM] if prefix else []
         self._arguments = [
             "node", name, "--listen", self.contact, "--storage", str(folder / name), "--allow", HANDLERS,
             "--heartbeat", str(BEAT), "--dead-after", str(dead_after), *options,

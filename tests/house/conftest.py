@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,17 +62,4 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
 def program(environment: dict[str, str], tmp_path: Path) -> Callable[[Path], str]:
     """Runs a file in a temporary folder, where the package is loaded already, and gives what it printed."""
 
-    def run(file: Path) -> str:
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            process = preloaded.start(file, env=environment, cwd=tmp_path, stdout=out, stderr=err)
-            try:
-                code = process.wait(200)
-            finally:
-                process.kill()
-            for written in (out, err):
-                written.seek(0)
-            printed = out.read()
-            assert code == 0, f"{file} ended with {code}\n{printed}{err.read()}"
-            return printed
-
-    return run
+    return partial(preloaded.printed, env=environment, cwd=tmp_path)
