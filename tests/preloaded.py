@@ -8,6 +8,8 @@ environment.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -115,6 +117,7 @@ def start(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    host: str = "",
     stdin: IO[Any] | int = subprocess.DEVNULL,
     stdout: IO[Any] | int = subprocess.DEVNULL,
     stderr: IO[Any] | int = subprocess.DEVNULL,
@@ -127,6 +130,7 @@ def start(
         arguments: ``sys.argv`` after its first.
         env: its environment; that of this process by default. What its ``PYTHONPATH`` has it can import.
         cwd: its working directory.
+        host: the network namespace that it runs in, by the name that ``ip netns`` knows; "" for this one's.
         stdin: as of ``Popen``: a file, ``DEVNULL`` or ``PIPE``.
         stdout: likewise.
         stderr: likewise.
@@ -153,6 +157,7 @@ def start(
         "arguments": list(arguments),
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or Path.cwd()),
+        "host": host,
     }
     server = _server()
     try:
@@ -303,14 +308,24 @@ def serve() -> Callable[[], Any]:
                 one.send(json.dumps([pid, None]).encode())
 
 
+def _move(host: str) -> None:
+    with open(f"/run/netns/{host}") as space:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(space.fileno(), 0):
+            raise OSError(ctypes.get_errno(), f"host {host} cannot be entered")
+
+
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.setpgid(0, 0)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    faulthandler.enable()
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    if request["host"]:
+        _move(request["host"])
     if request["env"].get("PYTHONWARNINGS") == "error":
         warnings.simplefilter("error")
     for folder in reversed(request["env"].get("PYTHONPATH", "").split(os.pathsep)):

@@ -19,6 +19,7 @@ request = {
     "arguments": sys.argv[3:],
     "env": dict(os.environ),
     "cwd": os.getcwd(),
+    "host": "",
 }
 socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
 pid = json.loads(server.recv(1 << 10))[0]

@@ -10,18 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import evflow as ev
+from tests import preloaded
 from tests.deploy.agreement import agreed
 from tests.deploy.handlers import __name__ as handlers
 from tests.deploy.yard import Feeder, chain
-from tests.node.processes import ROOT, ProcessError
-
-_PROGRAM = "from tests.deploy.boss import main; main()"
+from tests.node.processes import ProcessError
 
 
 class Boss:
@@ -31,15 +29,15 @@ class Boss:
         name: its name.
         keys: the folder of its keys.
         hosts: where the daemons are.
-        prefix: a command that runs it on its host.
+        host: the network namespace that it runs in.
     """
 
-    def __init__(self, name: str, keys: Path, hosts: dict[str, str], prefix: Sequence[str]) -> None:
+    def __init__(self, name: str, keys: Path, hosts: dict[str, str], host: str) -> None:
         plan = json.dumps({"name": name, "keys": str(keys), "hosts": hosts})
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by __exit__
-        self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", _PROGRAM, plan], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._log, process_group=0, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(ROOT)},
+        self._process = preloaded.start(
+            "tests.deploy.boss:main", [plan], host=host, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._log, encoding="utf-8",
         )  # fmt: skip
 
     def tell(self, what: str, **arguments: Any) -> None:

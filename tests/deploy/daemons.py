@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from tests import preloaded
 from tests.deploy.handlers import FILE
 from tests.node.processes import ROOT, ProcessError, free_port, wait_for
 
 BEAT = 0.1
-_PROGRAM = "from evflow.tools.cli import main; main()"
 HANDLERS = "tests.deploy.handlers"
 
 
@@ -29,7 +25,7 @@ class DaemonProcess:
         folder: its storage folder is ``folder/name``; its handlers write to ``folder/name.notes``.
         options: more of ``evflow node``.
         listen: where it listens; a free port by default, the same after each restart.
-        prefix: a command that runs the process, such as ``ip netns exec NAME``.
+        host: the network namespace that it runs in; see ``tests.preloaded.start``.
         dead_after: seconds of silence after which it takes a node for dead.
         packages: a folder of packages that only it has.
     """
@@ -40,7 +36,7 @@ class DaemonProcess:
         folder: Path,
         *options: str,
         listen: str = "",
-        prefix: Sequence[str] = (),
+        host: str = "",
         dead_after: float = 1.0,
         packages: Path | None = None,
     ) -> None:
@@ -48,8 +44,7 @@ class DaemonProcess:
         self.contact = listen or f"tcp://127.0.0.1:{free_port()}"
         self._folder = folder
         self._path = os.pathsep.join(map(str, (ROOT, *([packages] if packages else ()))))
-        # What is on another host is a Python of its own.
-        self._python = [*prefix, sys.executable, "-c", _PROGRAM] if prefix else []
+        self._host = host
         self._arguments = [
             "node", name, "--listen", self.contact, "--storage", str(folder / name), "--allow", HANDLERS,
             "--heartbeat", str(BEAT), "--dead-after", str(dead_after), *options,
@@ -59,15 +54,11 @@ class DaemonProcess:
 
     def _start(self) -> None:
         self._began = len(self.log)
-        settings: dict[str, Any] = {"stdout": self._log, "stderr": self._log, "cwd": self._folder}
-        settings["env"] = os.environ | {"PYTHONPATH": self._path, FILE: str(self._notes)}
-        self._process: preloaded.Process | subprocess.Popen[Any]
-        if self._python:
-            command = [*self._python, *self._arguments]
-            settings["stdin"] = subprocess.DEVNULL
-            self._process = subprocess.Popen(command, process_group=0, **settings)
-        else:
-            self._process = preloaded.start("evflow.tools.cli:main", self._arguments, **settings)
+        environment = os.environ | {"PYTHONPATH": self._path, FILE: str(self._notes)}
+        self._process = preloaded.start(
+            "evflow.tools.cli:main", self._arguments, env=environment, cwd=self._folder, host=self._host,
+            stdout=self._log, stderr=self._log,
+        )  # fmt: skip
 
     def wait_ready(self) -> None:
         """Returns when it listens."""

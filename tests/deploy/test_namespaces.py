@@ -61,7 +61,7 @@ class World:
                     str(keys / name),
                     *options,
                     listen=contact,
-                    prefix=network.enter(name),
+                    host=network.space(name),
                     dead_after=2.0,
                 )
             )
@@ -72,8 +72,8 @@ class World:
 
     def boss(self, name: str = "boss", at: str | None = None) -> Boss:
         """Who deploys, with the key of ``name``, on the host ``at``."""
-        prefix = self.network.enter(at or name)
-        return self._stack.enter_context(Boss(name, self._keys / name, self.hosts, prefix))
+        host = self.network.space(at or name)
+        return self._stack.enter_context(Boss(name, self._keys / name, self.hosts, host))
 
     @property
     def noted(self) -> list[int]:
@@ -151,7 +151,7 @@ def test_a_stranger_with_a_wrong_key_can_neither_deploy_nor_look(world: World, k
     for name in "abc":
         shutil.copy(keys / name / f"{name}.pub", keys / "guest")
     with (
-        Boss("boss", keys / "guest", world.hosts, world.network.enter("guest")) as stranger,
+        Boss("boss", keys / "guest", world.hosts, world.network.space("guest")) as stranger,
         pytest.raises(ev.DeployError, match=r"host a at tcp://10\.83\.0\.1:7000: it does not let in the key"),
     ):
         stranger.ask("deploy", timeout=2.0)

@@ -26,14 +26,14 @@ class Network:
 
     def build(self) -> None:
         """Makes the hosts."""
-        self._in("", "ip", "netns", "add", self._space("hub"))
+        self._in("", "ip", "netns", "add", self.space("hub"))
         self._in("hub", "ip", "link", "add", "bridge", "type", "bridge")
         self._in("hub", "ip", "link", "set", "bridge", "up")
         for number, host in enumerate(self._hosts):
-            self._in("", "ip", "netns", "add", self._space(host))
+            self._in("", "ip", "netns", "add", self.space(host))
             self._in(
                 "hub", "ip", "link", "add", f"port{number}", "type", "veth",
-                "peer", "name", "cable", "netns", self._space(host),
+                "peer", "name", "cable", "netns", self.space(host),
             )  # fmt: skip
             self._in("hub", "ip", "link", "set", f"port{number}", "master", "bridge", "up")
             self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "cable")
@@ -44,16 +44,16 @@ class Network:
         """Takes all of it away, however much there is."""
         for host in ("hub", *self._hosts):
             subprocess.run(
-                ["ip", "netns", "delete", self._space(host)], check=False, stderr=subprocess.DEVNULL
+                ["ip", "netns", "delete", self.space(host)], check=False, stderr=subprocess.DEVNULL
             )
 
     def address(self, host: str) -> str:
         """A host's address."""
         return f"10.83.0.{self._hosts.index(host) + 1}"
 
-    def enter(self, host: str) -> list[str]:
-        """A command that runs another one on a host."""
-        return ["ip", "netns", "exec", self._space(host)]
+    def space(self, host: str) -> str:
+        """The name of a host's namespace."""
+        return f"{self._tag}{host}"
 
     def cut(self, host: str) -> None:
         """Pulls a host's cable out."""
@@ -67,11 +67,9 @@ class Network:
         """Gives a host another address beside its own."""
         self._in(host, "ip", "address", "add", f"{address}/24", "dev", "cable")
 
-    def _space(self, host: str) -> str:
-        return f"{self._tag}{host}"
-
     def _in(self, host: str, *command: str) -> None:
-        subprocess.run([*(self.enter(host) if host else []), *command], check=True, capture_output=True)
+        within = ["ip", "netns", "exec", self.space(host)] if host else []
+        subprocess.run([*within, *command], check=True, capture_output=True)
 
 
 @contextmanager

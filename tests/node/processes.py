@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -49,11 +49,13 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> 
     Raises:
         ProcessError: it was not within ``timeout`` seconds.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not (found := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise ProcessError(f"not within {timeout} s: {what}")
-        time.sleep(0.01)
+        # What takes long is looked at less often.
+        time.sleep(max(0.01, waited / 20))
     return found
 
 
@@ -83,7 +85,7 @@ class NodeProcess:
         name: the node's name.
         settings: arguments of the graph's function.
         flow: arguments of ``Graph.run``.
-        prefix: a command that runs the process, such as ``ip netns exec NAME``.
+        host: the network namespace that it runs in; see ``tests.preloaded.start``.
         module: where the graph's function is.
         ready: wait until it runs.
         node: arguments of ``Node``.
@@ -98,7 +100,7 @@ class NodeProcess:
         *,
         settings: dict[str, Any] | None = None,
         flow: dict[str, Any] | None = None,
-        prefix: Sequence[str] = (),
+        host: str = "",
         module: str = "tests.node.graphs",
         ready: bool = True,
         **node: Any,
@@ -108,7 +110,7 @@ class NodeProcess:
         plan["node"] = {"name": name} | node
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by end()
         self._plan = json.dumps(plan)
-        self._prefix = list(prefix)
+        self._host = host
         self._start()
         if ready:
             self.wait_ready()
@@ -116,18 +118,7 @@ class NodeProcess:
     def _start(self) -> None:
         settings: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
         settings["env"] = os.environ | _ENVIRONMENT
-        self._process: preloaded.Process | subprocess.Popen[Any]
-        if self._prefix:
-            command = [
-                *self._prefix,
-                sys.executable,
-                "-c",
-                f"import {self._PROGRAM} as p; p.main()",
-                self._plan,
-            ]
-            self._process = subprocess.Popen(command, process_group=0, **settings)
-        else:
-            self._process = preloaded.start(f"{self._PROGRAM}:main", [self._plan], **settings)
+        self._process = preloaded.start(f"{self._PROGRAM}:main", [self._plan], host=self._host, **settings)
         self._pending = b""
         self.contact = ""
 

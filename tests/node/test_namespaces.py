@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import evflow as ev
 from evflow.net.node.keyfile import generate
+from tests import preloaded
 from tests.node.network import Network, hosts, keys_for
 from tests.node.processes import NodeProcess, wait_for
 
@@ -37,7 +37,7 @@ def keys(tmp_path: Path) -> Path:
 
 def _node(network: Network, keys: Path, host: str, peer: str = "", **settings: Any) -> NodeProcess:
     return NodeProcess(
-        "chain", host, prefix=network.enter(host), keys=str(keys / host), heartbeat=BEAT,
+        "chain", host, host=network.space(host), keys=str(keys / host), heartbeat=BEAT,
         peers={peer: f"tcp://{network.address(peer)}:7000"} if peer else {},
         listen=f"tcp://{network.address(host)}:7000", **settings,
     )  # fmt: skip
@@ -103,12 +103,12 @@ def test_an_advertised_contact_is_where_others_dial_back(network: Network, keys:
     network.rename("last", "10.83.0.77")
     listening = {"listen": "tcp://*:7000", "advertise": "tcp://10.83.0.77:7000"}
     with NodeProcess(
-        "chain", "last", prefix=network.enter("last"), keys=str(keys / "last"), heartbeat=BEAT, **listening
+        "chain", "last", host=network.space("last"), keys=str(keys / "last"), heartbeat=BEAT, **listening
     ) as last:
         assert last.contact == "tcp://10.83.0.77:7000"
         with (
             NodeProcess(
-                "chain", "middle", prefix=network.enter("middle"), keys=str(keys / "middle"), heartbeat=BEAT,
+                "chain", "middle", host=network.space("middle"), keys=str(keys / "middle"), heartbeat=BEAT,
                 peers={"last": last.contact}, listen=f"tcp://{network.address('middle')}:7000",
             ) as middle,
             _node(network, keys, "first", "middle") as first,
@@ -120,12 +120,12 @@ def test_an_advertised_contact_is_where_others_dial_back(network: Network, keys:
 
 
 SILENT = """
-import sys, zmq
+import signal, sys, zmq
 dealer = zmq.Context().socket(zmq.DEALER)
 dealer.connect(sys.argv[1])
 dealer.send(b"")
 print("sent", flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
@@ -135,19 +135,20 @@ def _connections(process: NodeProcess) -> int:
     return sum(line.split()[3] == "01" for line in lines)
 
 
-def test_connections_of_hosts_that_vanished_do_not_stay(network: Network) -> None:
+def test_connections_of_hosts_that_vanished_do_not_stay(network: Network, tmp_path: Path) -> None:
     """One with a session, so with pings on the way that nobody acknowledges, and one that says nothing."""
     contact = f"tcp://{network.address('last')}:7000"
     with NodeProcess(
-        "chain", "last", prefix=network.enter("last"), plain=True, listen=contact, heartbeat=BEAT
+        "chain", "last", host=network.space("last"), plain=True, listen=contact, heartbeat=BEAT
     ) as last:
         with NodeProcess(
-            "chain", "middle", prefix=network.enter("middle"), peers={"last": contact}, plain=True,
+            "chain", "middle", host=network.space("middle"), peers={"last": contact}, plain=True,
             heartbeat=BEAT,
-        ), subprocess.Popen(
-            [*network.enter("first"), sys.executable, "-c", SILENT, contact],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        ) as silent:  # fmt: skip
+        ):  # fmt: skip
+            (tmp_path / "silent.py").write_text(SILENT)
+            silent = preloaded.start(
+                tmp_path / "silent.py", [contact], host=network.space("first"), stdout=subprocess.PIPE
+            )
             assert silent.stdout is not None
             assert silent.stdout.readline() == b"sent\n"
             wait_for(lambda: last.ask("links")["middle"]["state"] == "up", "the session")
@@ -155,6 +156,7 @@ def test_connections_of_hosts_that_vanished_do_not_stay(network: Network) -> Non
             network.cut("middle")
             network.cut("first")
             silent.kill()
+            silent.communicate()
         assert _connections(last) == 2
         # Ten times the least pause of the system's clocks, which is a second.
         wait_for(lambda: _connections(last) == 0, "the end of both connections", 60)

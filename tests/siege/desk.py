@@ -15,7 +15,6 @@ from typing import Any
 
 import evflow as ev
 from evflow.deploy.client import Cluster
-from tests.siege.parent import die_with_parent
 from tests.siege.ways import Way, graph, ways
 
 __all__ = ["main"]
@@ -126,7 +125,6 @@ class Desk:
 
 def main() -> None:
     """The program."""
-    die_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     desk = Desk(**json.loads(sys.argv[1]))

@@ -34,8 +34,8 @@ class Ground(Protocol):
     def contact(self, host: str) -> str:
         """Where others dial it."""
 
-    def enter(self, host: str) -> list[str]:
-        """A command that runs another one on a host."""
+    def space(self, host: str) -> str:
+        """The network namespace of a host; "" where it is that of this process."""
 
     def cut(self, host: str) -> None:
         """Pulls a host's cable out."""
@@ -75,8 +75,8 @@ class _Namespaces:
 
     contact = listen
 
-    def enter(self, host: str) -> list[str]:
-        return self._network.enter(host)
+    def space(self, host: str) -> str:
+        return self._network.space(host)
 
     def cut(self, host: str) -> None:
         self._network.cut(host)
@@ -111,8 +111,8 @@ class _Loopback:
     def contact(self, host: str) -> str:
         return f"tcp://127.0.0.1:{self._proxies[host].port}"
 
-    def enter(self, host: str) -> list[str]:
-        return []
+    def space(self, host: str) -> str:
+        return ""
 
     def cut(self, host: str) -> None:
         self._proxies[host].cut()

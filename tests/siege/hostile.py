@@ -10,8 +10,6 @@ import time
 from collections import Counter
 from random import Random
 
-from tests.siege.parent import die_with_parent
-
 __all__ = ["Foe", "main"]
 
 
@@ -51,7 +49,6 @@ class Foe:
 
 def main() -> None:
     """The program."""
-    die_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     module, attack, plan = sys.argv[1:]

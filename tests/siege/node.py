@@ -7,15 +7,12 @@ import os
 import resource
 import signal
 
-from tests.siege.parent import die_with_parent
-
 PLANT = "EVFLOW_SIEGE_PLANT"
 FILES = "EVFLOW_SIEGE_FILES"
 
 
 def main() -> None:
     """Runs the node."""
-    die_with_parent()
     faulthandler.enable()
     # A node that hangs is asked where.
     faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -7,14 +7,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.node.processes import ROOT
+from tests import preloaded
 from tests.siege.handlers import NOTES
 from tests.siege.handlers import __name__ as handlers
 from tests.siege.node import FILES, PLANT
@@ -38,11 +37,6 @@ class Sample(NamedTuple):
     descriptors: int
 
 
-def _popen(command: Sequence[str], **settings: Any) -> subprocess.Popen[Any]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"} | settings.pop("env", {})
-    return subprocess.Popen(command, env=environment, process_group=0, **settings)
-
-
 class Node:
     """A process of ``evflow node`` on a host of its own, which is killed and started again.
 
@@ -51,7 +45,7 @@ class Node:
         folder: its storage folder is ``folder/name``; its log, notes and naps lie beside it.
         listen: where it listens.
         contact: what others are told.
-        prefix: a command that runs it on its host.
+        host: the network namespace that it runs in; "" for that of this process.
         control: who may deploy.
         descriptors: how many files and sockets it may have open.
         plant: a fault to plant into it, or "".
@@ -67,7 +61,7 @@ class Node:
         folder: Path,
         listen: str,
         contact: str,
-        prefix: Sequence[str],
+        host: str,
         control: Sequence[str],
         descriptors: int,
         plant: str,
@@ -79,27 +73,27 @@ class Node:
         self.is_down = False
         self.samples: list[Sample] = []
         self._folder = folder
-        self._command = [
-            *prefix, sys.executable, "-c", "from tests.siege.node import main; main()", "node", name,
-            "--listen", listen, "--advertise", contact, "--storage", str(folder / name), "--allow", handlers,
-            "--keys", str(folder / "keys" / name),
+        self._host = host
+        self._arguments = [
+            "node", name, "--listen", listen, "--advertise", contact, "--storage", str(folder / name),
+            "--allow", handlers, "--keys", str(folder / "keys" / name),
             *[option for peer in control for option in ("--control", peer)],
         ]  # fmt: skip
-        self._environment = {NOTES: str(self.notes), FILES: str(descriptors), PLANT: plant}
+        self._environment = os.environ | {
+            NOTES: str(self.notes),
+            FILES: str(descriptors),
+            PLANT: plant,
+        }
         self.start()
 
     def start(self) -> None:
         """Starts it, also after ``kill``."""
         self._began = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self._process = _popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env=self._environment,
-            )
+            self._process = preloaded.start(
+                "tests.siege.node:main", self._arguments, host=self._host, stdout=log, stderr=log,
+                cwd=self._folder, env=self._environment,
+            )  # fmt: skip
         self.is_down = False
 
     @property
@@ -150,24 +144,22 @@ class Program:
     Args:
         module: what is run.
         arguments: of the program.
-        prefix: a command that runs it on its host.
+        host: the network namespace that it runs in; "" for that of this process.
         log: where its standard error goes.
-        environment: more of the environment.
     """
 
     def __init__(
         self,
         module: str,
         arguments: Sequence[str],
-        prefix: Sequence[str],
+        host: str,
         log: Path,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
         with log.open("ab") as errors:
-            self._process = _popen(
-                [*prefix, sys.executable, "-c", f"from {module} import main; main()", *arguments],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=dict(environment or {}),
+            self._process = preloaded.start(
+                f"{module}:main", arguments, host=host, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors,
             )  # fmt: skip
         self._pending = b""
 

@@ -93,13 +93,13 @@ class World:
         for name in NODES:
             self.ground.disk(folder / name)
             self.nodes[name] = Node(
-                name, folder, self.ground.listen(name), self.hosts[name], self.ground.enter(name),
+                name, folder, self.ground.listen(name), self.hosts[name], self.ground.space(name),
                 (*NODES, "desk", *_MOLES), limits.descriptors, plant,
             )  # fmt: skip
         self._wait(lambda: all(node.is_ready for node in self.nodes.values()), "nodes that listen")
         settings = {"hosts": self.hosts, "keys": str(folder / "keys" / "desk"), "folder": str(folder)}
         self.desk = Program(
-            "tests.siege.desk", [json.dumps(settings)], self.ground.enter("desk"), folder / "desk.log"
+            "tests.siege.desk", [json.dumps(settings)], self.ground.space("desk"), folder / "desk.log"
         )
         self.desk.tell("begin")
         if self.desk.answer(_READY) is None and self.desk.code is not None:
@@ -208,7 +208,7 @@ class World:
         }  # fmt: skip
         module = _MODULES.get(step.attack, "tests.siege.attacks.wire")
         program = Program(
-            "tests.siege.hostile", [module, step.attack, json.dumps(foe)], self.ground.enter("wolf"),
+            "tests.siege.hostile", [module, step.attack, json.dumps(foe)], self.ground.space("wolf"),
             self.folder / f"{name}.log",
         )  # fmt: skip
         self._running.append(_Running(step, name, program, now + step.seconds + _OVERTIME))
