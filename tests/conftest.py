@@ -7,6 +7,9 @@ import gc
 import os
 import signal
 import sys
+import warnings
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,10 @@ from hypothesis import settings
 from tests.examples import hurry, tried
 from tests.turns import in_turns
 
+ROOT = Path(__file__).parents[1]
+
 # As the processes that tests start in the checkout: else each matching function is compiled twice, for both.
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(ROOT))
 
 # A shell script ignores SIGINT for what it starts in the background, and what tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +51,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return min(os.cpu_count() or 1, 7) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes each imports other files first: what one has compiled the others read."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    first = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    folders = (Path(argument).resolve() for argument in session.config.args)
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    begin = len(files) * first // count
+    for file in files[begin:] + files[:begin] if count > 1 else ():
+        # What cannot be imported fails, or is skipped, when its tests are collected.
+        with suppress(Exception, pytest.skip.Exception), warnings.catch_warnings(action="error"):
+            import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
