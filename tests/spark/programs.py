@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sysconfig
 import venv
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 
 __all__ = ["process", "python"]
+
+PACKAGE = Path(__file__).parents[2] / "evflow"
 
 
 @contextmanager
@@ -30,14 +32,15 @@ def process(arguments: Sequence[str], **settings: Any) -> Iterator[subprocess.Po
                 made.kill()
 
 
-def python(folder: Path, wheel: Path | None = None) -> str:
-    """A Python of its own that has what this one has, but the package only from a wheel."""
+def python(folder: Path, *, having: bool = False) -> str:
+    """A Python of its own that has what this one has, but the package only if ``having``: as it installs."""
     venv.create(folder, symlinks=True, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if "evflow" not in path.name and not (site / path.name).exists():
             (site / path.name).symlink_to(path)
-    if wheel is not None:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(site)
+    if having:
+        beside = shutil.ignore_patterns("pyspark_evflow")
+        shutil.copytree(PACKAGE, site / "evflow", ignore=beside)
+        shutil.copytree(PACKAGE / "spark" / "pyspark_evflow", site / "pyspark_evflow")
     return str(folder / "bin" / "python")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,23 +18,6 @@ from tests.spark import cluster, setting
 from tests.spark.programs import process, python
 from tests.spark.sinks import local, rows
 from tests.spark.writes import STONE, receiver
-
-CHECKOUT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    """The package's wheel, built from a copy."""
-    copy = tmp_path / "build"
-    copy.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(CHECKOUT / name, copy)
-    for folder in ("evflow", "codgen", "gpu", "stones"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / folder, copy / folder, symlinks=True, ignore=ignored)
-    command = "-m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .".split()
-    subprocess.run([sys.executable, *command], cwd=copy, check=True)
-    return next((copy / "dist").glob("*.whl"))
 
 
 def contact(flow: ev.Flow) -> str:
@@ -89,13 +70,18 @@ def standalone(folder: Path, java: str) -> Iterator[tuple[str, list[int]]]:
 
 
 @contextmanager
-def driver(
-    master: str, contacts: Sequence[str], wheel: Path, folder: Path, java: str
-) -> Iterator[subprocess.Popen[str]]:
+def driver(master: str, contacts: Sequence[str], folder: Path, java: str) -> Iterator[subprocess.Popen[str]]:
     """The program of ``tests.spark.cluster``."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with process(
-        [python(folder / "driver", wheel), str(Path(cluster.__file__)), master, *contacts, str(folder), java],
+        [
+            python(folder / "driver", having=True),
+            str(Path(cluster.__file__)),
+            master,
+            *contacts,
+            str(folder),
+            java,
+        ],
         cwd=folder,
         env=environment | {"PYSPARK_PYTHON": python(folder / "worker")},
         stdout=subprocess.PIPE,
@@ -116,13 +102,13 @@ def executor(worker: int) -> psutil.Process:
 
 
 @pytest.mark.usefixtures("spark_home")
-def test_rows_come_once_from_executors_that_are_killed_and_hang(wheel: Path, tmp_path: Path) -> None:
+def test_rows_come_once_from_executors_that_are_killed_and_hang(tmp_path: Path) -> None:
     java = setting.quick_java(setting.archive())
     with (
         receiver() as there,
         local() as (held, _),
         standalone(tmp_path, java) as (master, workers),
-        driver(master, [contact(there.flow), contact(held)], wheel, tmp_path, java) as program,
+        driver(master, [contact(there.flow), contact(held)], tmp_path, java) as program,
     ):
         held["here"].submit_batch(rows(*range(10)))
 
