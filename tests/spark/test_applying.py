@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.errors import SparkError
 from evflow.spark.applying import Program, apply, run_task
-from tests.spark import setting
 
 pa = pytest.importorskip("pyarrow")
 
@@ -269,43 +265,6 @@ def test_apply_refuses_rows_that_do_not_fit_and_fails_with_the_reason(spark: Spa
     with pytest.raises(Exception, match=r"SparkError: apply: stone 'inverse' gave up number\(n=0\)"):
         apply(df, g).collect()
     assert [row.n for row in apply(df, g, faults="drop").collect()] == [1, 2, 3]
-
-
-FAILING = """
-import sys
-
-import evflow as ev
-from evflow.spark import apply, configure_spark_with_evflow
-from pyspark.sql import SparkSession
-
-
-def inverse(input):
-    rest = input.n - 2
-    return 12 / rest > 0
-
-
-if __name__ == "__main__":
-    settings = {"spark.driver.extraJavaOptions": sys.argv[1], "spark.log.level": "FATAL"}
-    settings |= {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    builder = SparkSession.builder.master("local[1]").config(map=settings)
-    spark = configure_spark_with_evflow(builder).getOrCreate()
-    graph = ev.Graph()
-    graph.source("numbers", ev.Schema("number", {"n": int})) >> ev.Filter(inverse, name="inverse")
-    apply(spark.range(4).selectExpr("id as n"), graph).show()
-"""
-
-
-@pytest.mark.usefixtures("spark_home")
-def test_a_program_whose_function_fails_in_a_task_says_so_once_and_exits_with_1(tmp_path: Path) -> None:
-    """Without Java's traces, where the session's log is off, as in the session that evflow starts."""
-    (tmp_path / "failing.py").write_text(FAILING)
-    command = [sys.executable, "failing.py", setting.quick_java(setting.archive())]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8")
-    assert done.returncode == 1, done.stderr
-    said = "SparkError: apply: stone 'inverse' gave up number(n=2): integer division by zero (line 3)"
-    assert done.stderr.count(said) == 1, done.stderr
-    assert done.stderr.count("stone 'inverse': integer division by zero (line 3)") == 1
-    assert "\n\tat " not in done.stderr and "java." not in done.stderr
 
 
 class Leg(ev.Event):

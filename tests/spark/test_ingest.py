@@ -257,7 +257,14 @@ def test_stream_brings_files_as_they_come_and_goes_on_from_its_checkpoint(
 
 
 ALONE = """
-import sys, evflow as ev
+import sys
+import evflow as ev
+from evflow.spark import apply
+
+def inverse(input):
+    rest = input.n - 2
+    return 12 / rest > 0
+
 seen = []
 config = {"spark.driver.extraJavaOptions": sys.argv[1], "spark.sql.warehouse.dir": sys.argv[2]}
 g = ev.Graph()
@@ -275,24 +282,27 @@ try:
         flow.drain()
 except ev.EvflowError as error:
     print(error)
+g = ev.Graph()
+g.source("numbers", ev.Schema("number", {"n": int})) >> ev.Filter(inverse, name="inverse")
+apply(SparkSession.active().range(4).selectExpr("id as n"), g).show()
 """
 
 
-def test_source_starts_a_session_of_its_own_where_there_is_none(
+def test_source_starts_a_session_of_its_own_where_there_is_none_which_says_once_what_fails(
     spark_home: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    java = setting.quick_java(setting.archive())
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, java, str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        encoding="utf-8",
-    )
+    (tmp_path / "alone.py").write_text(ALONE)
+    command = [sys.executable, "alone.py", setting.quick_java(setting.archive()), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8")
+    assert done.returncode == 1, done.stderr
     first, last = done.stdout.splitlines()
     assert first == "[0, 1, 2, 3, 4] local[1]", done.stderr
     assert "its Spark job failed: schema number: column id: row 1: expected a value in every row" in last
+    said = "SparkError: apply: stone 'inverse' gave up number(n=2): integer division by zero (line 3)"
+    assert done.stderr.count(said) == 1, done.stderr
+    assert done.stderr.count("stone 'inverse': integer division by zero (line 3)") == 1
     # One line says why a job failed, and no traces of Java around it.
-    assert "\tat " not in done.stderr
+    assert "\tat " not in done.stderr and "java." not in done.stderr
 
 
 def test_failure_of_a_job_reaches_the_program(spark: SparkSession) -> None:
