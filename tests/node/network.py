@@ -8,12 +8,15 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evflow.net.node.keyfile import generate
 
 __all__ = ["Network", "hosts", "keys_for"]
+
+_QUIET: dict[str, Any] = {"capture_output": True, "encoding": "utf-8"}
 
 
 class Network:
@@ -26,26 +29,23 @@ class Network:
 
     def build(self) -> None:
         """Makes the hosts."""
-        self._in("", "ip", "netns", "add", self.space("hub"))
-        self._in("hub", "ip", "link", "add", "bridge", "type", "bridge")
-        self._in("hub", "ip", "link", "set", "bridge", "up")
-        for number, host in enumerate(self._hosts):
-            self._in("", "ip", "netns", "add", self.space(host))
+        names = ("hub", *self._hosts)
+        self._in("", *(f"netns add {self.space(host)}" for host in names))
+        plugged = (
+            f"link add port{number} type veth peer name cable netns {self.space(host)}\n"
+            f"link set port{number} master bridge up"
+            for number, host in enumerate(self._hosts)
+        )
+        self._in("hub", "link add bridge type bridge", "link set bridge up", *plugged)
+        for host in self._hosts:
             self._in(
-                "hub", "ip", "link", "add", f"port{number}", "type", "veth",
-                "peer", "name", "cable", "netns", self.space(host),
-            )  # fmt: skip
-            self._in("hub", "ip", "link", "set", f"port{number}", "master", "bridge", "up")
-            self._in(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", "cable")
-            self._in(host, "ip", "link", "set", "cable", "up")
-            self._in(host, "ip", "link", "set", "lo", "up")
+                host, f"address add {self.address(host)}/24 dev cable", "link set cable up", "link set lo up"
+            )
 
     def remove(self) -> None:
         """Takes all of it away, however much there is."""
-        for host in ("hub", *self._hosts):
-            subprocess.run(
-                ["ip", "netns", "delete", self.space(host)], check=False, stderr=subprocess.DEVNULL
-            )
+        made = [f"netns delete {self.space(host)}" for host in ("hub", *self._hosts)]
+        subprocess.run(["ip", "-force", "-batch", "-"], input="\n".join(made), **_QUIET)
 
     def address(self, host: str) -> str:
         """A host's address."""
@@ -57,19 +57,20 @@ class Network:
 
     def cut(self, host: str) -> None:
         """Pulls a host's cable out."""
-        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "down")
+        self._in("hub", f"link set port{self._hosts.index(host)} down")
 
     def mend(self, host: str) -> None:
         """Plugs it in again."""
-        self._in("hub", "ip", "link", "set", f"port{self._hosts.index(host)}", "up")
+        self._in("hub", f"link set port{self._hosts.index(host)} up")
 
     def rename(self, host: str, address: str) -> None:
         """Gives a host another address beside its own."""
-        self._in(host, "ip", "address", "add", f"{address}/24", "dev", "cable")
+        self._in(host, f"address add {address}/24 dev cable")
 
-    def _in(self, host: str, *command: str) -> None:
-        within = ["ip", "netns", "exec", self.space(host)] if host else []
-        subprocess.run([*within, *command], check=True, capture_output=True)
+    def _in(self, host: str, *commands: str) -> None:
+        """Has ``ip`` do what it is told, on a host."""
+        within = ["-netns", self.space(host)] if host else []
+        subprocess.run(["ip", *within, "-batch", "-"], input="\n".join(commands), check=True, **_QUIET)
 
 
 @contextmanager
@@ -82,7 +83,7 @@ def hosts(names: tuple[str, ...]) -> Iterator[Network]:
         try:
             made.build()
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"no network namespaces: {error.stderr.decode().strip()}")
+            pytest.skip(f"no network namespaces: {error.stderr.strip()}")
         yield made
     finally:
         made.remove()

@@ -56,7 +56,7 @@ def ground(hosts: Sequence[str], stack: ExitStack) -> Ground:
             network.build()
         except subprocess.CalledProcessError as error:
             network.remove()
-            why = f"no network namespaces: {error.stderr.decode().strip()}"
+            why = f"no network namespaces: {error.stderr.strip()}"
         else:
             return _Namespaces(network, stack)
     else:
