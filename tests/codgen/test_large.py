@@ -28,7 +28,7 @@ def _result(text: str) -> int:
     return wanted.result
 
 
-@pytest.mark.parametrize("count", [2, 3, 100, 200])
+@pytest.mark.parametrize("count", [2, 3, 100, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("python", [False, True])
 def test_least_and_greatest_of_many(count: int, python: bool) -> None:
     random = Random(count)
@@ -85,8 +85,8 @@ def test_a_function_that_is_wide_runs_in_a_flow() -> None:
         lambda: f'contains("{"x" * 60_000}", input.t)',
         lambda: "9" * 60_000,
         lambda: "lambda e: " + " + ".join(["e.a"] * 5_000),
-        lambda: "lambda e: " + " < ".join(["e.a"] * 2_000),
-        lambda: "lambda e: " + " or ".join(["e.a"] * 1_000),
+        pytest.param(lambda: "lambda e: " + " < ".join(["e.a"] * 2_000), marks=pytest.mark.slow),
+        pytest.param(lambda: "lambda e: " + " or ".join(["e.a"] * 1_000), marks=pytest.mark.slow),
         lambda: "lambda e: e.a in (" + ", ".join(map(str, range(2_000))) + ")",
         lambda: "lambda e: " + "not " * 5_000 + "e.a",
         lambda: "lambda e: " + "e.a ** 64 + " * 100 + "1",

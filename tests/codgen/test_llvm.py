@@ -47,7 +47,6 @@ from tests.codgen.oracle import plain, records_at, run, run_kernel
 from tests.examples import tried
 
 POS = Pos(1, 1)
-INTEGERS = ["i32", "u32", "i64", "u64"]
 KINDS = [name for name in NUMBERS if name != "bool"]
 
 
@@ -216,7 +215,9 @@ def check(function: Function, rows: list[tuple[Any, ...]]) -> None:
     assert second == wanted
 
 
-@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize(
+    "kind", ["i32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("u32", "i64")), "u64"]
+)
 def test_integer_operations(kind: str) -> None:
     schema = schema_of(kind, kind, "i32")
     each = {
@@ -239,7 +240,7 @@ def test_division_by_a_constant(op: str, kind: str) -> None:
     check(choice(schema, 1, **each), [(value, which) for which in range(len(each)) for value in edges(kind)])
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("kind", [pytest.param("f32", marks=pytest.mark.slow), "f64"])
 def test_float_operations(kind: str) -> None:
     schema = schema_of(kind, kind, "i32")
     each = {

@@ -78,6 +78,7 @@ def test_code_is_optimised_in_a_fork_too() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_very_large_code_is_not_optimised() -> None:
     text = "{ long x = input.seq; " + "x = x * 3 + input.seq;" * 2000 + " return x > 0; }"
     made = kernel((stage(text),), REC)

@@ -237,7 +237,7 @@ def test_plain_columns_need_no_closer_look(n: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", [["f8"], ["i4", "f8", "S4", "?", "(2,)f8", "u2", "S1"], ["(200,)f8", "?"]])
-@pytest.mark.parametrize("n", [1, 7, 1000, 25_001])
+@pytest.mark.parametrize("n", [1, 7, 1000, pytest.param(25_001, marks=pytest.mark.slow)])
 def test_rows_of_many_are_written_by_machine_code(kinds: list[str], n: int) -> None:
     """A few rows at a time, of columns that lie anywhere; and once so many have come by itself."""
     chance = np.random.default_rng(n)

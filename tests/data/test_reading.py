@@ -25,7 +25,9 @@ def _plain(value: Any) -> Any:
     return "nan" if isinstance(value, float) and value != value else value
 
 
-@pytest.mark.parametrize("many", [0, 1_000_000], ids=["machine code", "Python"])
+@pytest.mark.parametrize(
+    "many", [0, pytest.param(1_000_000, marks=pytest.mark.slow)], ids=["machine code", "Python"]
+)
 def test_every_column_of_any_schema_has_the_values_that_were_sent(many: int) -> None:
     @some
     @given(st.data())

@@ -196,6 +196,7 @@ def test_odd_columns_mean_what_they_mean_without_machine_code(kind: Any, column:
         assert outcome() == expected
 
 
+@pytest.mark.slow
 def test_columns_that_another_thread_changes_are_taken_or_refused(at_once: None) -> None:
     schema = ev.Schema("changing", {"text": str, "numbers": list[int]})
     texts, numbers, done = ["abc"] * 5_000, [[1, 2, 3] for _ in range(5_000)], threading.Event()
@@ -243,6 +244,7 @@ def test_a_table_whose_length_changes_while_it_is_written_is_refused(
     assert encoder.encode([column], 5_000) is None
 
 
+@pytest.mark.slow
 def test_code_for_hundreds_of_fields_is_not_optimised_which_would_take_many_seconds(alone: None) -> None:
     schema = ev.Schema("broad", {f"f{i}": int | None for i in range(300)})
     columns = {f"f{i}": [i, None] for i in range(300)}

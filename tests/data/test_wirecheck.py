@@ -102,6 +102,7 @@ def test_check_of_changed_bytes_accepts_exactly_what_msgpack_reads_as_events(dat
     ]
 
 
+@pytest.mark.slow
 def test_check_of_few_events_refuses_just_the_bits_that_the_walk_refuses() -> None:
     """Before anything is compiled, small events are compared with the bits that all of them have."""
     inner = Schema("inner", {"x": u8, "ok": bool})

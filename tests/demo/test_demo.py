@@ -68,6 +68,7 @@ def test_no_flight_is_lost(ran: Ran) -> None:
     assert all(counts["errors"] == counts["unmatched"] == 0 for counts in stats.values())
 
 
+@pytest.mark.slow
 def test_hourly_averages_are_those_of_pandas(table: Any, flights: ev.EventBatch) -> None:
     got: list[ev.EventBatch] = []
     with build(got.append).run() as flow:

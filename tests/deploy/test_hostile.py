@@ -143,6 +143,7 @@ _WRONG_FUNCTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_function_that_a_node_cannot_take_is_refused(beside: Beside) -> None:
     for settings, words in _WRONG_FUNCTIONS:
         _refused(beside, _evil(**settings), words)
@@ -240,6 +241,7 @@ def test_a_graph_of_too_many_stones_is_refused(beside: Beside) -> None:
     beside.check()
 
 
+@pytest.mark.slow
 def test_an_oversized_graph_is_refused_before_it_is_sent(beside: Beside) -> None:
     data = _evil(code="1 " + " " * (40 << 20))
     with pytest.raises(ev.EvflowError, match="expected at most"):

@@ -192,6 +192,7 @@ def test_a_namesake_on_other_hosts_is_refused_where_they_meet(yard: Yard) -> Non
         assert yard.placed("chain") == {"recs": "b", "end": "c"}
 
 
+@pytest.mark.slow
 def test_replace_lets_a_graph_take_the_place_of_the_one_before(yard: Yard) -> None:
     with chain("a", "b", "c").deploy(yard.hosts) as handle:
         handle["recs"].submit_batch({"seq": range(10)})

@@ -295,6 +295,7 @@ def test_open_says_what_is_wrong(two: Two) -> None:
         office.open("tcp://10.1.2.3:7/desk/trades")
 
 
+@pytest.mark.slow
 def test_another_process_at_the_contact_is_not_taken_for_the_one_that_is_meant(two: Two) -> None:
     desk, office = two
     trades = desk.create("trades", Trade)
@@ -343,6 +344,7 @@ def test_a_slow_subscriber_stalls_nobody(two: Two) -> None:
             go.set()
 
 
+@pytest.mark.slow
 def test_channels_with_keys(tmp_path: Path) -> None:
     for name in ("desk", "office", "thief"):
         generate(tmp_path, name)

@@ -42,7 +42,7 @@ def test_fields_and_attributes_go_along_with_the_ids() -> None:
     ]
 
 
-@pytest.mark.parametrize("engine", ["reference", "index"])
+@pytest.mark.parametrize("engine", [pytest.param("reference", marks=pytest.mark.slow), "index"])
 def test_a_large_batch_behind_a_filter_matches_as_single_events_do(engine: str) -> None:
     pytest.importorskip("numba") if engine == "index" else None
     numbers = np.arange(2_000)

@@ -201,7 +201,7 @@ def test_frame_without_room_waits_at_its_sender_and_is_not_sent_again_and_again(
     assert not a.hub.owes and not a.hub.refused and not b.hub.refused
 
 
-@pytest.mark.parametrize("memory", [1 << 20, 8 << 20])
+@pytest.mark.parametrize("memory", [1 << 20, pytest.param(8 << 20, marks=pytest.mark.slow)])
 def test_many_channels_carry_everything_through_a_small_budget(memory: int) -> None:
     arrived: list[int] = []
     network = Network()

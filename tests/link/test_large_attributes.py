@@ -40,6 +40,7 @@ def test_parts_are_the_batch_in_order_and_none_is_too_large(small: None) -> None
         assert len(m.pack(data)) <= SMALL + 64
 
 
+@pytest.mark.slow
 def test_events_with_many_names_between_them_go_in_several_frames() -> None:
     """None has more than an event may have; one that has is refused."""
     rows: list[Any] = [{f"{seq}.{number}": seq for number in range(MOST_ATTRIBUTES - 1)} for seq in range(5)]

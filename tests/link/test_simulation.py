@@ -26,7 +26,7 @@ def test_scenario_holds_for_many_seeds(name: str) -> None:
         assert not wrong, f'{wrong}\nagain: python -m tests.link.simulation --scenario "{name}" --seed {seed}'
 
 
-@pytest.mark.parametrize("name", ["chain", "meeting", "storage"])
+@pytest.mark.parametrize("name", [pytest.param("chain", marks=pytest.mark.slow), "meeting", "storage"])
 def test_seed_is_the_same_whenever_it_is_repeated(name: str) -> None:
     assert simulate(SCENARIOS[name], 7) == simulate(SCENARIOS[name], 7)
 

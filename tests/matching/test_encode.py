@@ -396,7 +396,7 @@ def alone(value: Any) -> Any:
     return math.inf if type(value) is int and value > 2**1024 else float(value)
 
 
-@pytest.mark.parametrize("engine", ["reference", "index"])
+@pytest.mark.parametrize("engine", [pytest.param("reference", marks=pytest.mark.slow), "index"])
 def test_what_is_derived_of_one_event_is_so_of_many(engine: str) -> None:
     """Also where there is no room for it beside the attributes, or beside the bytes of texts."""
     if engine == "index" and not HAS_CODE:

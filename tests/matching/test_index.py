@@ -18,6 +18,7 @@ from tests.matching.side import Side, circle, constraint, event, number, point
 RANDOM_EVENTS = 12
 
 
+@pytest.mark.slow
 def test_filters_on_the_same_names_are_split_by_their_sharpest_constraint() -> None:
     random, side = Random(1), Side()
     side.add([Filter(tuple(constraint(random, name) for name in "aBc")) for _ in range(3000)])
@@ -81,7 +82,7 @@ def test_narrow_ranges_are_found_by_buckets_of_their_size(tmp_path: Path) -> Non
     side.check(events())
 
 
-@pytest.mark.parametrize("space", ["plane", "globe"])
+@pytest.mark.parametrize("space", ["plane", pytest.param("globe", marks=pytest.mark.slow)])
 def test_whoever_is_elsewhere_is_spared_areas_that_are_all_in_one_place(space: str) -> None:
     random, side = Random(22), Side(space)
     x, y = side.matcher.location
@@ -102,6 +103,7 @@ def test_areas_that_are_all_the_same_match_together() -> None:
     assert side.check([{"x": 0.5, "y": 0.75}, {"x": 0.5, "y": 0.75001}, {"x": 0.5}]) == 3000
 
 
+@pytest.mark.slow
 def test_one_huge_area_leaves_the_cells_of_the_others_as_they_are() -> None:
     told = []
     for huge in ([], [Filter((), Circle(0.0, 0.0, 1e6)), Filter((), Circle(0.0, 0.0, 1e30))]):

@@ -54,6 +54,7 @@ def test_wide_events_meet_changes_of_many_signatures(count: int) -> None:
         side.check([event(random, names, share) for share in (0.2, 0.5, 1.0)])
 
 
+@pytest.mark.slow
 def test_memory_stays_where_subscriptions_come_and_go() -> None:
     random, matcher = Random(2), Matcher("index")
     side = Side()

@@ -100,7 +100,7 @@ def _slow(engine: str) -> list[pytest.MarkDecorator]:
 
 @pytest.fixture(
     params=[
-        pytest.param((engine, space), marks=_slow(engine), id=f"{engine} {space}")
+        pytest.param((engine, space), marks=[pytest.mark.slow] * (engine != "index"), id=f"{engine} {space}")
         for engine in ENGINES
         for space in ("plane", "globe")
     ]

@@ -100,6 +100,7 @@ def test_few_subscriptions_in_one_place_are_reported_once() -> None:
     assert side.check(events(random, "plane")) > 0
 
 
+@pytest.mark.slow
 def test_long_lists_that_are_split_into_cells_have_no_columns() -> None:
     random, side = Random(5), Side()
     ids = side.add(filters(random, "plane", 1500))

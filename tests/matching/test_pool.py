@@ -264,6 +264,7 @@ def test_pool_that_caches_do_not_hold_finds_the_same() -> None:
     assert side.check([happened(random, WIDE, share) for share in (0.5, 1.0)]) > 0
 
 
+@pytest.mark.slow
 def test_loaded_pool_goes_on_where_the_saved_one_was(tmp_path: Path) -> None:
     random, side = Random(7), Side()
     side.add(ranges(random, 2000, WIDE))
@@ -289,6 +290,7 @@ def test_subscription_with_several_filters_in_the_pool_is_reported_once() -> Non
         assert side.check([given]) >= 30
 
 
+@pytest.mark.slow
 def test_threads_match_while_filters_go_to_the_pool_and_others_come() -> None:
     random, matcher = Random(9), Matcher("index")
     matcher.subscribe_many(ranges(random, 3000, WIDE))

@@ -19,7 +19,7 @@ def found(matcher: Matcher, value: int) -> list[str | None]:
     return sorted(matcher.texts(matcher.match({"a": value})), key=str)
 
 
-@pytest.mark.parametrize("engine", ["reference", "index"])
+@pytest.mark.parametrize("engine", [pytest.param("reference", marks=pytest.mark.slow), "index"])
 def test_what_texts_stand_for_is_what_a_dict_says(engine: str, tmp_path: Path) -> None:
     for seed in range(2):
         random, matcher, held = Random(seed), Matcher(engine, lookup=True), dict[str | None, int]()

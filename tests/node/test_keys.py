@@ -368,7 +368,7 @@ def offer(socket: zmq.Socket[bytes], text: bytes) -> None:
         socket.send(text, zmq.NOBLOCK)
 
 
-@pytest.fixture(params=["tcp", "ipc"])
+@pytest.fixture(params=["tcp", pytest.param("ipc", marks=pytest.mark.slow)])
 def contact(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{tmp_path}/center"
 

@@ -84,7 +84,7 @@ def crossed(kind: type[ev.Event], events: list[Any], receivers: int = 1, **setti
     return [seen[name] for name in names]
 
 
-@pytest.fixture(params=["the long way", "the short way"])
+@pytest.fixture(params=["the long way", pytest.param("the short way", marks=pytest.mark.slow)])
 def way_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How events are taken in: as the first ones of a source, or as all that follow many."""
     if request.param == "the short way":

@@ -65,6 +65,7 @@ class Ping(ev.Event):
     number: int
 
 
+@pytest.mark.slow
 def test_peer_is_dialled_kept_heard_told_and_forgotten(ends: tuple[End, End]) -> None:
     a, b = ends
     assert not a.links.connected("b") and a.links.heard("b") is None and not a.links.tell("b", "change", b"")

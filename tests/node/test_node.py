@@ -235,6 +235,7 @@ def test_a_drain_that_is_late_says_which_bridge_waits_for_what() -> None:
             flow.drain(0.2)
 
 
+@pytest.mark.slow
 def test_a_drain_that_lasts_says_in_the_log_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,6 +104,7 @@ def test_questions_that_are_wrong_are_refused_and_cost_nothing() -> None:
         assert reader.rows() == [(1, 0), (2, 0)]
 
 
+@pytest.mark.slow
 def test_full_sink_makes_its_source_wait_until_rows_were_committed() -> None:
     with local(limit=LEAST) as (flow, reader):
         batch = rows(*range(1000))

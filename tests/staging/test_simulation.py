@@ -294,6 +294,7 @@ FAULTS: dict[Callable[[Patch], None], int] = {
 """Each with a seed that finds it, so that the search is short as long as the worlds stay the same."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_planted_fault_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

@@ -196,7 +196,11 @@ def test_nothing_is_pulled_while_the_application_communicates(tmp_path: Path, wr
     ("error", "words"),
     [
         (OSError(28, "No space left on device"), "No space left on device; make room on its disk"),
-        (ValueError("what a library raises"), "step 0 cannot be written: ValueError: what a library raises"),
+        pytest.param(
+            ValueError("what a library raises"),
+            "step 0 cannot be written: ValueError: what a library raises",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_disk_that_fails_is_waited_for(
@@ -490,6 +494,7 @@ def test_blocks_of_live_variables_leave_before_their_step_is_committed(
     check(tmp_path / "run.h5", [3, 5])
 
 
+@pytest.mark.slow
 def test_a_stone_that_takes_no_blocks_holds_up_the_steps_and_the_writers_are_told(
     tmp_path: Path, writers: list[Writer]
 ) -> None:

@@ -33,6 +33,7 @@ def _found(client: tiles.Connection, count: int) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_moves_keep_attributes_and_deleted_subscriptions_match_no_more(contact: str) -> None:
     with tiles.connect(contact) as client:
         client.subscribe([10, 11, 12], [HERE] * 3, {"kind": "taxi"})
