@@ -296,6 +296,7 @@ class Worlds:
         self._to: dict[str, int] = dict.fromkeys(self._nodes, 0)
         self._locals: dict[object, Local] = {}
         self._kinds: dict[object, int] = {}
+        self._nexts_of: dict[tuple[Local, int], list[Local]] = {}
         self._reaches: dict[tuple[Local, int], Reach] = {}
         self._checked: set[object] = set()
         self._grown_of: dict[frozenset[tuple[Any, ...]], set[tuple[int, str, str]]] = {}
@@ -356,13 +357,13 @@ class Worlds:
             local.steps[what] = None if after is local else after
         return local.steps[what]
 
-    def _nexts(self, local: Local, sent: int) -> Iterator[Local]:
+    def _nexts(self, local: Local, sent: int) -> list[Local]:
         """What may come of one step, with these notes in the network."""
-        whats: list[int | str] = [*local.actor.others(), *_bits(sent & self._inbox[local.actor.address])]
-        for what in whats:
-            after = self._step(local, what)
-            if after is not None:
-                yield after
+        came = sent & self._inbox[local.actor.address]
+        if (local, came) not in self._nexts_of:
+            steps = (self._step(local, what) for what in (*local.actor.others(), *_bits(came)))
+            self._nexts_of[local, came] = [after for after in steps if after is not None]
+        return self._nexts_of[local, came]
 
     def _reach(self, local: Local, sent: int) -> Reach:
         """What may come of any steps, with these notes in the network."""
@@ -416,10 +417,12 @@ class Worlds:
             known = set(todo)
             while todo:
                 for then, after in self._heard(*todo.pop(), said):
+                    if (then, after) in known:
+                        continue
+                    known.add((then, after))
                     if after.facts != proposer.facts:
                         yield then, (*proposers[:place], after, *proposers[place + 1 :])
-                    elif (then, after) not in known:
-                        known.add((then, after))
+                    else:
                         todo.append((then, after))
 
     def _heard(
