@@ -34,7 +34,12 @@ __all__ = ["Process", "printed", "program", "start"]
 
 ROOT = Path(__file__).parents[1]
 LOADED = (
-    "evflow", "evflow.deploy.daemon", "evflow.echo", "evflow.stones", "evflow.tools.cli",
+    "evflow", "evflow.codgen.reading", "evflow.codgen.rows", "evflow.codgen.source.cod",
+    "evflow.codgen.source.pyfunc", "evflow.codgen.validate", "evflow.deploy.daemon", "evflow.deploy.handle",
+    "evflow.echo", "evflow.stones.filter", "evflow.stones.generator", "evflow.stones.queue",
+    "evflow.stones.router", "evflow.stones.source", "evflow.stones.storage", "evflow.stones.terminal",
+    "evflow.tools.cli", "evflow.tools.watch.endpoint", "evflow.tools.watch.view", "importlib.metadata",
+    "rich.console", "rich.progress", "rich.table",
     "tests.conformance.bridge_graphs", "tests.deploy.handlers", "tests.echo.processes", "tests.node.graphs",
 )  # fmt: skip
 
