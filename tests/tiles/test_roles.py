@@ -27,11 +27,14 @@ from tests.tiles.world import Box, Circle, Polygon, metres
 
 GRID = Grid(15)
 FIRST = {
+    "clients keep copies": 1,
     "dead State Managers are not forgotten": 68,
     "matches are not kept": 41,
     "old news counts": 41,
     "tiles that a group gets are not told": 254,
     "what a State Manager got is not told": 7,
+    "what has come apart is not told": 1,
+    "who leaves a tile counts as deleted": 4,
 }
 
 
