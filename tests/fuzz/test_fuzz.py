@@ -62,7 +62,7 @@ def test_area_finds_nothing(area: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--only codec --programs 40 --seed 5",
+        "--only codec --programs 40 --seed 5 --workers 1",
         pytest.param("--programs 40 --seed 1000000", marks=pytest.mark.timeout(300)),
     ],
 )
@@ -111,7 +111,7 @@ def bad(random, tell):
 areas.AREAS["codec"] = (1, bad)
 runner.HANG = 1.0
 if __name__ == "__main__":
-    report = runner.fuzz(3, 8 * 3, only="codec")
+    report = runner.fuzz(3, 8 * 3, only="codec", workers=1)
     print(sorted(failure.seed for failure in report.failures), report.total(0))
 """
 
