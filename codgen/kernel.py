@@ -25,7 +25,7 @@ class KernelCode(LoopCode):
 
     def __init__(self, stages: tuple[Stage, ...], schema: Schema | None) -> None:
         self.routes = Routes(stages, schema)
-        super().__init__(write_kernel(self.routes), (node.function for node in self.routes.nodes))
+        super().__init__(write_kernel(self.routes), [node.function for node in self.routes.nodes])
 
 
 class Kernel(Runtime):
@@ -45,7 +45,7 @@ class Kernel(Runtime):
         routes = code.routes
         ways = {n: len(edges) for n, edges in enumerate(routes.exits) if edges and routes.form(n) == "rows"}
         super().__init__(code, ways)
-        self.buffers = tuple(buffer.schema for buffer in routes.buffers)
+        self.buffers = [buffer.schema for buffer in routes.buffers]
         self._made = range(1, len(self.buffers))
         self._result_word = code.context.at("result")
         counts = code.context.at("counts")

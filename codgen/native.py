@@ -12,8 +12,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -55,20 +54,23 @@ def is_busy() -> bool:
     return False
 
 
-@contextmanager
-def compiling() -> Iterator[None]:
+class compiling:
     """What is compiled within, one thread at a time, is compiled or refused.
 
     Raises:
         CodeError: Python or LLVM cannot compile it; says why.
     """
-    with LOCK:
-        try:
-            yield
-        except RecursionError:
+
+    def __enter__(self) -> None:
+        LOCK.acquire()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        LOCK.release()
+        if isinstance(error, RecursionError):
             raise CodeError("the code is nested too deeply to be compiled") from None
-        except (RuntimeError, MemoryError) as error:
-            raise CodeError(f"LLVM cannot compile this code: {str(error) or type(error).__name__}") from error
+        if isinstance(error, (RuntimeError, MemoryError)):
+            why = str(error) or type(error).__name__
+            raise CodeError(f"LLVM cannot compile this code: {why}") from error
 
 
 @cache
@@ -161,7 +163,7 @@ class _Engine:
         return address
 
 
-_engines: dict[bool, _Engine] = {}
+_engines: dict[tuple[bool, bool], _Engine] = {}
 
 
 class Native:
@@ -171,17 +173,19 @@ class Native:
         ir: the module.
         entry: the name of its only function that is not internal.
         optimised: whether the code is optimised, unless it is large.
+        lasting: whether it lives long, so that it should not keep an engine from being freed in which code
+            is that does not.
 
     Attributes:
         address: of the entry.
     """
 
-    def __init__(self, ir: str, entry: str = "run", *, optimised: bool) -> None:
+    def __init__(self, ir: str, entry: str = "run", *, optimised: bool, lasting: bool = False) -> None:
         optimised = optimised and len(ir) <= _LARGE
         with LOCK:
-            engine = _engines.get(optimised)
+            engine = _engines.get((optimised, lasting))
             if engine is None or engine.modules >= _Engine.MOST:
-                engine = _engines[optimised] = _Engine(optimised=optimised)
+                engine = _engines[optimised, lasting] = _Engine(optimised=optimised)
             self._engine = engine
             if optimised:
                 self.address = engine.add(ir, entry, _machine(optimised=True))
@@ -234,9 +238,16 @@ class Tiers:
         self._load(optimised=False)
 
     def _load(self, *, optimised: bool) -> None:
-        native = Native(self.ir, self._entry, optimised=optimised)
+        native = self._made(optimised=optimised)
         self._natives = (*self._natives, native)
         self.native, self.optimised = native, optimised
+
+    def _made(self, *, optimised: bool) -> Native:
+        return Native(self._whole(), self._entry, optimised=optimised)
+
+    def _whole(self) -> str:
+        """The whole module, where ``ir`` is what the first tier has to compile of it."""
+        return self.ir
 
     @property
     def settled(self) -> bool:
@@ -280,9 +291,9 @@ class Tiers:
     def dump_ir(self, *, optimised: bool = False) -> str:
         """LLVM IR: as it was written, or as the optimiser leaves it."""
         if not optimised:
-            return self.ir
+            return self._whole()
         with LOCK:
-            module = _parsed(self.ir)
+            module = _parsed(self._whole())
             module.verify()
             _optimise(module, _machine(optimised=True))
             return str(module)

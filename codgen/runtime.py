@@ -11,6 +11,8 @@ import ctypes
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -19,7 +21,7 @@ import numpy as np
 from evflow.codgen.llvm.layout import statics_layout
 from evflow.codgen.llvm.stage_ir import KernelText
 from evflow.codgen.memory import Array, address, packed_texts
-from evflow.codgen.native import Code
+from evflow.codgen.native import Code, Native
 from evflow.codgen.result import FaultNote, fault_notes
 from evflow.codgen.tree import REQUEST, Function, Variable
 from evflow.codgen.vectors import Vectors
@@ -62,6 +64,8 @@ def new_state(function: Function) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def layout_of(function: Function) -> str:
     """What the static variables of a function are: names, types and shapes."""
+    if not function.statics:
+        return "[]"
     return json.dumps([[variable.name, variable.type, variable.shape] for variable in function.statics])
 
 
@@ -120,13 +124,40 @@ class LoopCode(Code):
     Attributes:
         context: what the words of a runtime's context are.
         names: what faults are about, by number.
+        constants: what some of the words always are.
         loops: whether a function has loops, so that few events may take long.
+        called: the machine code of the function, where the loop of the first tier is shared.
     """
 
+    called: Native | None = None
+
     def __init__(self, text: KernelText, functions: Iterable[Function]) -> None:
-        self.context, self.names = text.context, text.names
-        self.loops = any(function.loops for function in functions)
+        self.context, self.names, self.constants = text.context, text.names, text.constants
+        self.loops = any(map(attrgetter("loops"), functions))
+        self._text = text
         super().__init__(text.ir)
+
+    def _made(self, *, optimised: bool) -> Native:
+        loop = self._text.loop
+        if optimised or loop is None:
+            return super()._made(optimised=optimised)
+        self.called = _functions.get(self.ir)
+        if self.called is None:
+            self.called = _functions[self.ir] = Native(self.ir, "s0", optimised=False)
+        return _shared(loop.apart)
+
+    def _whole(self) -> str:
+        return self._text.whole()
+
+
+_functions: WeakValueDictionary[str, Native] = WeakValueDictionary()
+"""The machine code of functions by their text; used by one thread at a time, which compiles."""
+
+
+@lru_cache(maxsize=256)
+def _shared(loop: str) -> Native:
+    """A loop that many functions share."""
+    return Native(loop, optimised=False, lasting=True)
 
 
 class Runtime:
@@ -166,6 +197,10 @@ class Runtime:
                 self._system.append((word, key[1]))
             elif key[0] == "scratch":
                 self._words[word] = address(self._scratch)
+            elif key[0] == "function" and code.called is not None:
+                self._words[word] = code.called.address
+        for constant in code.constants:
+            self._words[constant.word] = constant.bits
         self._inputs = bool(self._attributes or self._stone_attributes or self._system)
         self._words[context.at("grow")] = ctypes.cast(_GROW, ctypes.c_void_p).value or 0
         _runtimes[self._address] = self

@@ -35,6 +35,12 @@ class Context:
         self.size = 0
         self.scratch = 0
 
+    def copy(self) -> Context:
+        """Another with the same words so far."""
+        other = Context()
+        other.words, other.size, other.scratch = self.words.copy(), self.size, self.scratch
+        return other
+
     def at(self, *key: str | int | None, width: int = 1) -> int:
         """Index of the first word of ``key``, which has ``width`` of them."""
         known = self.words.get(key)

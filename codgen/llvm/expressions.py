@@ -17,21 +17,18 @@ from evflow.codgen.library import LIBRARY, SYSTEM
 from evflow.codgen.llvm import layout, texts
 from evflow.codgen.llvm.emitter import Emitter, Place
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
+from evflow.codgen.semantics import FLOATS
 from evflow.codgen.tree import Expr, Fault, Pos
 from evflow.schema.types import NUMBERS, Maybe, Number
 
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_SIGNED = frozenset({"i8", "i16", "i32", "i64"})
 _FLOAT_TESTS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
 C_FUNCTIONS = tuple(name for name, function in LIBRARY.items() if function.native == "C")
 """Functions of the C library, which the code calls as ``ev_`` and their name."""
-
-
-def number_value(e: Emitter, expr: Expr) -> str:
-    """The operand of any expression but a ``str``."""
-    return _VALUES[type(expr)](e, expr)
 
 
 def _const(e: Emitter, expr: tree.Const) -> str:
@@ -88,21 +85,21 @@ def _unary(e: Emitter, expr: tree.Unary) -> str:
         return e.body.let(f"xor i1 {operand}, true")
     if expr.op == "inv":
         return e.body.let(f"xor {kind} {operand}, -1")
-    if _is_float(expr.type):
+    if expr.type in FLOATS:
         return e.body.let(f"fneg {kind} {operand}")
     return e.body.let(f"sub {kind} 0, {operand}")
 
 
 def _binary(e: Emitter, expr: tree.Binary) -> str:
     left, right = e.value(expr.left), e.value(expr.right)
-    if _is_float(expr.type):
+    if expr.type in FLOATS:
         return _float_binary(e, expr, left, right)
     op, kind = expr.op, LLVM_TYPES[expr.type]
     if op in _ARITHMETIC:
         return e.body.let(f"{_ARITHMETIC[op]} {kind} {left}, {right}")
     if op in ("shl", "shr"):
         masked = e.body.let(f"and {kind} {right}, {_bits_of(expr.type) - 1}")
-        shift = "shl" if op == "shl" else "ashr" if _is_signed(expr.type) else "lshr"
+        shift = "shl" if op == "shl" else "ashr" if expr.type in _SIGNED else "lshr"
         return e.body.let(f"{shift} {kind} {left}, {masked}")
     return _divide(e, expr, left, right)
 
@@ -131,7 +128,7 @@ def _divide(e: Emitter, expr: tree.Binary, left: str, right: str) -> str:
     known = expr.right.value if isinstance(expr.right, tree.Const) else None
     if not known:
         e.fault_if(body.let(f"icmp eq {kind} {right}, 0"), Fault.DIVISION, expr.pos)
-    if not _is_signed(expr.type):
+    if expr.type not in _SIGNED:
         return body.let(f"{'udiv' if op in ('div', 'floordiv') else 'urem'} {kind} {left}, {right}")
     negate, divisor = "false", right
     if known is None or known == -1:
@@ -164,12 +161,16 @@ def _negated_if(e: Emitter, condition: str, kind: str, value: str, otherwise: st
 def _compare(e: Emitter, expr: tree.Compare) -> str:
     if expr.left.type == "str":
         return texts.compare(e, expr)
-    left, right = e.value(expr.left), e.value(expr.right)
+    left, right = _compared(e, expr.left), _compared(e, expr.right)
     of, kind = expr.left.type, LLVM_TYPES[expr.left.type]
-    if _is_float(of):
+    if of in FLOATS:
         return e.body.let(f"fcmp {_FLOAT_TESTS[expr.op]} {kind} {left}, {right}")
-    sign = "" if expr.op in ("eq", "ne") else "s" if _is_signed(of) else "u"
+    sign = "" if expr.op in ("eq", "ne") else "s" if of in _SIGNED else "u"
     return e.body.let(f"icmp {sign}{expr.op} {kind} {left}, {right}")
+
+
+def _compared(e: Emitter, expr: Expr) -> str:
+    return e.host.constant(expr) if isinstance(expr, tree.Const) else e.value(expr)
 
 
 def _logical(e: Emitter, expr: tree.Logical) -> str:
@@ -203,24 +204,24 @@ def _convert(e: Emitter, expr: tree.Convert) -> str:
 def _cast(e: Emitter, value: str, source: str, target: str) -> str:
     body, old, new = e.body, LLVM_TYPES[source], LLVM_TYPES[target]
     if target == "bool":
-        test = "fcmp une" if _is_float(source) else "icmp ne"
+        test = "fcmp une" if source in FLOATS else "icmp ne"
         return body.let(f"{test} {old} {value}, {number(source, 0)}")
-    if _is_float(source) and _is_float(target):
+    if source in FLOATS and target in FLOATS:
         return body.let(f"{'fpext' if target == 'f64' else 'fptrunc'} {old} {value} to {new}")
-    if _is_float(source):
+    if source in FLOATS:
         return _saturated(e, value, source, target)
-    if _is_float(target):
-        return body.let(f"{'sitofp' if _is_signed(source) else 'uitofp'} {old} {value} to {new}")
+    if target in FLOATS:
+        return body.let(f"{'sitofp' if source in _SIGNED else 'uitofp'} {old} {value} to {new}")
     if old == new:
         return value
     if source != "bool" and _bits_of(source) > _bits_of(target):
         return body.let(f"trunc {old} {value} to {new}")
-    return body.let(f"{'sext' if _is_signed(source) else 'zext'} {old} {value} to {new}")
+    return body.let(f"{'sext' if source in _SIGNED else 'zext'} {old} {value} to {new}")
 
 
 def _saturated(e: Emitter, value: str, source: str, target: str) -> str:
     old, new = LLVM_TYPES[source], LLVM_TYPES[target]
-    name = f"@llvm.fpto{'si' if _is_signed(target) else 'ui'}.sat.{new}.{'f32' if source == 'f32' else 'f64'}"
+    name = f"@llvm.fpto{'si' if target in _SIGNED else 'ui'}.sat.{new}.{'f32' if source == 'f32' else 'f64'}"
     e.body.module.declare(f"{new} {name}({old})")
     return e.body.call(new, name, f"{old} {value}")
 
@@ -230,24 +231,24 @@ def _check(e: Emitter, expr: tree.Convert, value: str, source: str, result: str,
     body, old, new = e.body, LLVM_TYPES[source], LLVM_TYPES[target]
     if source == "bool":
         return
-    if _is_float(source) and _is_float(target):
+    if source in FLOATS and target in FLOATS:
         infinite = _is_infinite(e, result, target)
         finite = body.let(f"xor i1 {_is_infinite(e, value, source)}, true")
         e.fault_if(body.let(f"and i1 {infinite}, {finite}"), Fault.RANGE, expr.pos)
         return
     back = _cast(e, result, target, source)
-    changed = body.let(f"{'fcmp une' if _is_float(source) else 'icmp ne'} {old} {back}, {value}")
+    changed = body.let(f"{'fcmp une' if source in FLOATS else 'icmp ne'} {old} {back}, {value}")
     beyond = None
-    if _is_float(target):
+    if target in FLOATS:
         # It did not round up past its type.
-        limit = number(target, 2.0 ** (_bits_of(source) - _is_signed(source)))
+        limit = number(target, 2.0 ** (_bits_of(source) - (source in _SIGNED)))
         beyond = body.let(f"fcmp oeq {new} {result}, {limit}")
-    elif _is_float(source) and target != "bool":
+    elif source in FLOATS and target != "bool":
         # The greatest i64 and u64 round up to a power of two that does not fit, and that saturates to them.
-        limit = number(source, 2.0 ** (_bits_of(target) - _is_signed(target)))
+        limit = number(source, 2.0 ** (_bits_of(target) - (target in _SIGNED)))
         beyond = body.let(f"fcmp oge {old} {value}, {limit}")
-    elif target != "bool" and _is_signed(source) != _is_signed(target):
-        kind, sign = (old, value) if _is_signed(source) else (new, result)
+    elif target != "bool" and (source in _SIGNED) != (target in _SIGNED):
+        kind, sign = (old, value) if source in _SIGNED else (new, result)
         beyond = body.let(f"icmp slt {kind} {sign}, 0")
     if beyond is not None:
         changed = body.let(f"or i1 {changed}, {beyond}")
@@ -271,16 +272,6 @@ def _call(e: Emitter, expr: tree.Call) -> str:
     if expr.name == "fmod":
         _charge_remainder(e, values[0], values[1], expr.pos)
     return _call_math(e.body, expr.name, values)
-
-
-def _is_float(kind: str) -> bool:
-    """Whether a number type is ``f32`` or ``f64``."""
-    return kind[0] == "f"
-
-
-def _is_signed(kind: str) -> bool:
-    """Whether an integer type is signed."""
-    return kind[0] == "i"
 
 
 def _bits_of(kind: str) -> int:
@@ -404,7 +395,7 @@ def _divmod(body: Body, x: str, y: str) -> tuple[str, str]:
     return quotient, body.let(f"select i1 {nonzero}, double {shifted}, double {signed_zero}")
 
 
-_VALUES: dict[type, Callable[[Emitter, Any], str]] = {
+VALUES: dict[type, Callable[[Emitter, Any], str]] = {
     tree.Const: _const,
     tree.Load: _load,
     tree.Assign: _assign,

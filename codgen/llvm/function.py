@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from evflow.codgen import tree
 from evflow.codgen.llvm import layout
 from evflow.codgen.llvm.emitter import Emitter, Place, Text
-from evflow.codgen.llvm.expressions import number_value
+from evflow.codgen.llvm.expressions import VALUES
 from evflow.codgen.llvm.ir import LLVM_TYPES, Body, number
 from evflow.codgen.llvm.outputs import Output
 from evflow.codgen.llvm.texts import require_utf8, text_value
@@ -54,7 +54,7 @@ class FunctionEmitter(Emitter):
         self._loop: list[tuple[str, str]] = []
 
     def value(self, expr: Expr) -> str:
-        return number_value(self, expr)
+        return VALUES[type(expr)](self, expr)
 
     def text(self, expr: Expr) -> Text:
         return text_value(self, expr)

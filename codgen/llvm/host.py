@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 from evflow.codgen.llvm.context import ContextBody, Triple
 from evflow.codgen.llvm.emitter import Emitter, Failure
+from evflow.codgen.llvm.ir import number
 from evflow.codgen.llvm.outputs import MAX_OUTPUT
-from evflow.codgen.tree import Fault, Pos, Root
+from evflow.codgen.tree import Const, Fault, Pos, Root
 from evflow.schema import Schema
 
 MAX_SUBMITS = 100_000
@@ -43,13 +44,19 @@ class Host:
         self.context = body.context
         self._stone = stone
         self._buffers = buffers
-        self._images = [body.alloca("ptr") for _ in buffers]
-        self._ends = [body.alloca("i64") for _ in buffers]
-        self._rows = [body.alloca("i64") for _ in buffers]
+        self._images, self._ends, self._rows = [], [], []
+        for _ in buffers:
+            self._images.append(body.alloca("ptr"))
+            self._ends.append(body.alloca("i64"))
+            self._rows.append(body.alloca("i64"))
 
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         """A pointer to the first byte of an input or queued event; a bad queue index is an INDEX fault."""
         raise NotImplementedError
+
+    def constant(self, expr: Const) -> str:
+        """A number that others are compared with."""
+        return number(expr.type, expr.value)
 
     def queue_length(self, e: Emitter, slot: int) -> str:
         """How many events wait in a queue (i64)."""

@@ -19,6 +19,12 @@ LLVM_TYPES = {
 }  # fmt: skip
 """The LLVM type of each value type but ``str``, which is a pointer and an ``i64`` length."""
 
+FORMATS = {
+    "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "f32": "f", "f64": "d",
+}  # fmt: skip
+"""How ``struct`` packs a number of each value type as a load of its LLVM type finds it."""
+
 _LONG_BLOCK = 200
 
 _FEW = 64
@@ -76,11 +82,11 @@ class Module:
 
     def text(self) -> str:
         """The whole module."""
-        constants = (
+        constants = [
             f'{name} = private constant [{len(data)} x i8] c"{_escaped(data)}"'
             for data, name in self._constants.items()
-        )
-        declarations = (f"declare {d}" for d in self._declarations)
+        ]
+        declarations = [f"declare {d}" for d in self._declarations]
         return "\n".join((*constants, *declarations, *self._functions, "!0 = !{}", ""))
 
     def add(self, text: str) -> None:
@@ -139,6 +145,11 @@ class Body:
         self._entry.append(f"  {name} = {instruction}")
         return name
 
+    def load_at_entry(self, name: str, kind: str, pointer: str, offset: int) -> None:
+        """Adds to the entry what loads the value ``%name``, from the address ``%at.name``."""
+        self._entry.append(f"  %at.{name} = getelementptr i8, ptr {pointer}, i64 {offset}")
+        self._entry.append(f"  %{name} = load {kind}, ptr %at.{name}")
+
     def label(self) -> str:
         """A fresh label."""
         self._labels += 1
@@ -152,6 +163,14 @@ class Body:
         self._block_start = len(self._lines)
         self.block = label
         self.open = True
+
+    def join(self, label: str) -> None:
+        """Goes on where the block before leads; as ``begin``, for a block that nothing else leads to."""
+        if self._lines[-1] == f"  br label %{label}":
+            del self._lines[-1]
+            self.open = True
+        else:
+            self.begin(label)
 
     def split(self) -> None:
         """Starts a new block if this one is long: instruction selection takes quadratic time over a block."""
@@ -305,12 +324,6 @@ class Body:
         """Adds the function to its module; one that has no other end returns nothing."""
         if self.open:
             self.ret()
-        lines = (
-            f"define {self._signature} {{",
-            "entry:",
-            *self._entry,
-            "  br label %start",
-            *self._lines,
-            "}",
-        )
-        self.module.add("\n".join(lines))
+        first, *lines = self._lines
+        # Nothing leads back to the first block.
+        self.module.add("\n".join((f"define {self._signature} {{", first, *self._entry, *lines, "}")))

@@ -45,10 +45,13 @@ def walk(e: Emitter, path: Path, pos: Pos, start: Place, name: str, *, inside: b
     """
     place = start
     for step in path.steps:
-        place = step_field(e, enter(e, place, pos), step.field, pos)
+        if isinstance(place.type, Maybe):
+            place = enter(e, place, pos)
+        place = step_field(e, place, step.field, pos)
         name = f"{name}.{step.field}"
-        place = step_indexes(e, place, step.indexes, pos, name)
-    return enter(e, place, pos) if inside else place
+        if step.indexes:
+            place = step_indexes(e, place, step.indexes, pos, name)
+    return enter(e, place, pos) if inside and isinstance(place.type, Maybe) else place
 
 
 def step_field(e: Emitter, place: Place, name: str, pos: Pos) -> Place:
@@ -131,8 +134,6 @@ def enter(e: Emitter, place: Place, pos: Pos) -> Place:
 def step_indexes(e: Emitter, place: Place, indexes: tuple[Expr, ...], pos: Pos, name: str) -> Place:
     """The element that indexes lead to, of an array or a list; each is checked before the next is
     evaluated."""
-    if not indexes:
-        return place
     place = enter(e, place, pos)
     if isinstance(place.type, Array):
         return _array_element(e, place, place.type, indexes, pos, name)

@@ -7,6 +7,7 @@ each output of a function at its place has a buffer of its own.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -94,13 +95,17 @@ class Node:
         self.buffer = buffer
         self.entry = before is None
         self.sends_once: bool = (before is None or before.sends_once) and not self.function.sent
-        self.quiet = is_quiet(self.function)
         filtered = before is not None and before.function.kind == "filter" and not before.function.sent
         self.follows = before.number if before is not None and filtered else None
         self.inherited: dict[str, int] = {} if before is None else before.changed
         self.changed: dict[str, int] = {**self.inherited, **dict.fromkeys(self.function.sets, number)}
         self.outputs: tuple[int, ...] = ()
         self.links: dict[tuple[int, int], Link] = {}
+
+    @cached_property
+    def quiet(self) -> bool:
+        """See above; a filter that is alone is never asked."""
+        return is_quiet(self.function)
 
     @property
     def passed_on(self) -> int:
@@ -134,8 +139,18 @@ class Routes:
         exits = [port.exit for stage in every for port in stage.ports if port.exit is not None]
         # For each exit the nodes that send there, and the buffers of what they send.
         self.exits: list[list[tuple[Node, int]]] = [[] for _ in range(1 + max(exits, default=-1))]
+        self._forms: dict[int, str] = {}
         self.entry = tuple(self._node(stage, 0, None) for stage in stages)
         self.stones = 1 + max([stage.stone for stage in every], default=-1)
+
+    @property
+    def lone_filter(self) -> bool:
+        """Whether all is one filter that sets and submits nothing, and what passes leaves by the one exit."""
+        if len(self.nodes) != 1 or self.stones != 1:
+            return False
+        function = self.nodes[0].function
+        simple = function.kind == "filter" and not function.sent and not function.sets
+        return simple and (not self.exits or (len(self.exits) == 1 and bool(self.exits[0])))
 
     def form(self, exit: int) -> str:
         """How an exit's arrivals are noted.
@@ -143,6 +158,12 @@ class Routes:
         "whole": not at all, they are all records of one buffer; "rows": row numbers (of buffer 0 positions),
         at most one for each input event and way; "mixed": row numbers with the buffer in the high half.
         """
+        known = self._forms.get(exit)
+        if known is None:
+            known = self._forms[exit] = self._form(exit)
+        return known
+
+    def _form(self, exit: int) -> str:
         (node, buffer), *others = self.exits[exit]
         if not others and self.buffers[buffer].every and buffer in node.outputs:
             return "whole"

@@ -8,10 +8,21 @@ back; when it has returned, the notes are followed.
 The frame is an array on ``run``'s stack: counters, attributes that were set on the way, and the ends of
 selections. The optimiser turns it into registers once the stages are inlined; that is why counters are not
 kept in the context, which a callback may read.
+
+A filter alone, as one that is inserted into a running graph is at first, has a ``run`` that depends on the
+width of the events only. It is written and compiled once, and reaches the function by its address. Numbers
+that the function compares with are words of the context, so that in the first tier filters that differ in
+nothing else share its code.
 """
 
 from __future__ import annotations
 
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,9 +30,9 @@ from evflow.codgen.llvm.context import Context, ContextBody, Triple, load_triple
 from evflow.codgen.llvm.emitter import Emitter, failure_words
 from evflow.codgen.llvm.function import FunctionEmitter, write_function
 from evflow.codgen.llvm.host import Host, Notes
-from evflow.codgen.llvm.ir import Module
+from evflow.codgen.llvm.ir import FORMATS, LLVM_TYPES, Module
 from evflow.codgen.llvm.stage import Link, Node, Routes
-from evflow.codgen.tree import Pos, Root
+from evflow.codgen.tree import Const, Pos, Root
 
 
 class KernelText(NamedTuple):
@@ -31,11 +42,42 @@ class KernelText(NamedTuple):
         ir: the module; its entry is ``void run(ptr context)``.
         context: what the words of the context are.
         names: what faults are about, by number.
+        loop: where ``run`` is one that others share, that; ``ir`` is then the function alone, ``s0``.
+        constants: the numbers that the function takes from the context.
     """
 
     ir: str
     context: Context
     names: tuple[str, ...]
+    loop: Loop | None = None
+    constants: tuple[Constant, ...] = ()
+
+    def whole(self) -> str:
+        """The module with all that it calls and compares with in it."""
+        if self.loop is None:
+            return self.ir
+        function = self.ir.replace("define i64 @s0(", "define internal i64 @s0(", 1)
+        function = _LIFTED.sub(lambda found: self.constants[int(found[1])].text, _LOADED.sub("", function))
+        return function + self.loop.text
+
+
+class Constant(NamedTuple):
+    """A number that a function takes from the context.
+
+    Attributes:
+        word: the word that holds it.
+        bits: what that has to be.
+        text: the number as an operand.
+    """
+
+    word: int
+    bits: int
+    text: str
+
+
+_LIFTED = re.compile(r"%k(\d+)\b")
+_LOADED = re.compile(r"  %(at\.)?k\d+ = .*\n")
+"""The operand of such a number, and where it is loaded."""
 
 
 class _StageWriter(Host):
@@ -47,12 +89,22 @@ class _StageWriter(Host):
         invariant: see ``Host``; the input batch is not written to while the kernel runs, buffers are.
     """
 
-    def __init__(self, module: Module, context: Context, frame: Context, routes: Routes, node: Node) -> None:
+    def __init__(
+        self,
+        module: Module,
+        context: Context,
+        frame: Context,
+        routes: Routes,
+        node: Node,
+        alone: bool = False,
+    ) -> None:
         parameters = "ptr %ctx, ptr %frame, ptr %event, i64 %row, i64 %pos, i64 %live"
-        body = ContextBody(module, context, f"internal void @s{node.number}({parameters}) nounwind")
+        kind = "i64" if alone else "internal void"
+        body = ContextBody(module, context, f"{kind} @s{node.number}({parameters}) nounwind")
+        self.constants: list[Constant] | None = [] if alone else None
         self._function = node.function
-        schemas = (schema for _, schema in self._function.outputs)
-        super().__init__(body, node.stage.stone, list(zip(node.outputs, schemas, strict=True)))
+        outputs = zip(node.outputs, self._function.outputs, strict=True)
+        super().__init__(body, node.stage.stone, [(number, schema) for number, (_, schema) in outputs])
         self.invariant = ", !invariant.load !0" if node.buffer == 0 else ""
         self._frame = frame
         self._routes = routes
@@ -63,6 +115,16 @@ class _StageWriter(Host):
 
     def event(self, e: Emitter, root: Root, pos: Pos) -> str:
         return "%event"
+
+    def constant(self, expr: Const) -> str:
+        text, taken = super().constant(expr), self.constants
+        if taken is None or expr.type not in FORMATS:
+            return text
+        name, word = f"k{len(taken)}", self.context.at("constant", len(taken))
+        held = struct.pack(FORMATS[expr.type], expr.value).ljust(8, b"\0")
+        taken.append(Constant(word, int.from_bytes(held, sys.byteorder, signed=True), text))
+        self.body.load_at_entry(name, LLVM_TYPES[expr.type], "%ctx", 8 * word)
+        return f"%{name}"
 
     def submit_output(self, e: Emitter, port: str, slot: int, size: str, pos: Pos) -> None:
         assert self._notes is not None
@@ -96,13 +158,10 @@ class _StageWriter(Host):
         failures = self.begin_outputs()
         for name in node.function.sets:
             self.set_attribute(name, self._attribute(name, node.inherited.get(name)))
-        e = write_function(body, self._function, self)
+        e, result = self._write_function()
         e.faults.extend(failures)
         # What might fault after all is not run for an event that did not get here.
         node.quiet = node.quiet and not e.faults
-        body.begin("return")
-        result = body.phi("i64", e.returns) if len(e.returns) > 1 else e.returns[0][0]
-        body.store("i64", result, "%frame", 8 * self._frame.at("result"))
         if self._notes is not None:
             self._note_result(e, self._notes, result)
             self._notes.charge_texts(e, [self._attribute(name, by) for name, by in node.changed.items()])
@@ -112,12 +171,38 @@ class _StageWriter(Host):
             body.ret()
         else:
             self._send_result(e, result)
-        if e.faults:
-            body.begin("fault")
-            words = failure_words(body, e.faults)
-            self._count("faults")
-            write_fault(body, str(self._stone), "%pos", str(node.buffer), "%row", *words)
+        self._write_fault(e)
         body.finish()
+
+    def write_alone(self) -> None:
+        """Writes the function and nothing that follows: ``i64 s0(…)`` gives its result, 0 after a fault."""
+        e, result = self._write_function()
+        self.body.ret(f"i64 {result}")
+        self._write_fault(e)
+        if self.body.open:
+            self.body.ret("i64 0")
+        self.body.finish()
+
+    def _write_function(self) -> tuple[FunctionEmitter, str]:
+        """Writes the function up to its result, which it gives and notes."""
+        body = self.body
+        e = write_function(body, self._function, self)
+        if len(e.returns) > 1:
+            body.begin("return")
+            result = body.phi("i64", e.returns)
+        else:
+            body.join("return")
+            result = e.returns[0][0]
+        body.store("i64", result, "%frame", 8 * self._frame.at("result"))
+        return e, result
+
+    def _write_fault(self, e: FunctionEmitter) -> None:
+        if e.faults:
+            self.body.begin("fault")
+            words = failure_words(self.body, e.faults)
+            self._count("faults")
+            where = str(self._stone), "%pos", str(self._node.buffer), "%row"
+            write_fault(self.body, *where, *words)
 
     def _count(self, name: str, more: str = "1") -> None:
         place = self.body.at("%frame", 8 * self._frame.at(name, self._node.number))
@@ -193,14 +278,7 @@ class _StageWriter(Host):
             body.keep_attribute(self.context.vector("attribute", exit, name), value)
 
     def _append_row(self, exit: int, row: str, count: str) -> None:
-        """Writes a row to a selection that has room for all, and lengthens it by ``count``, 0 or 1."""
-        body = self.body
-        start, length = (8 * self._frame.at(what, "exit", exit) for what in ("address", "length"))
-        self.context.vector("exit", exit)
-        rows = body.load("ptr", "%frame", start)
-        n = body.load("i64", "%frame", length)
-        body.store("i32", body.let(f"trunc i64 {row} to i32"), rows, body.let(f"shl i64 {n}, 2"))
-        body.store("i64", body.let(f"add i64 {n}, {count}"), "%frame", length)
+        _append_row(self.body, self._frame, "%frame", exit, row, count)
 
     def _unbranched(self, link: Link) -> bool:
         """Whether events may be sent on by masks alone."""
@@ -278,41 +356,124 @@ def write_fault(body: ContextBody, *words: str) -> None:
     body.do(f"call void {keep}(ptr %ctx, {', '.join(f'i64 {word}' for word in words)})")
 
 
+def _append_row(body: ContextBody, frame: Context, place: str, exit: int, row: str, count: str) -> None:
+    """Writes a row to a selection that has room for all, and lengthens it by ``count``, 0 or 1."""
+    start, length = 8 * frame.at("address", "exit", exit), 8 * frame.at("length", "exit", exit)
+    body.context.vector("exit", exit)
+    rows = body.load("ptr", place, start)
+    n = body.load("i64", place, length)
+    body.store("i32", body.let(f"trunc i64 {row} to i32"), rows, body.let(f"shl i64 {n}, 2"))
+    body.store("i64", body.let(f"add i64 {n}, {count}"), place, length)
+
+
 def write_kernel(routes: Routes) -> KernelText:
     """Writes the module of a tree."""
+    schema = routes.buffers[0].schema
+    width = 0 if schema is None else schema.width
+    if routes.lone_filter:
+        return _write_lone(routes, width)
     module, context, frame = Module(), new_context(), Context()
     context.at("counts", width=4 * routes.stones)
     for node in reversed(routes.nodes):
         _StageWriter(module, context, frame, routes, node).write()
-    _write_run(module, context, frame, routes)
-    return KernelText(module.text(), context, tuple(module.named))
-
-
-def _write_run(module: Module, context: Context, frame: Context, routes: Routes) -> None:
-    body = ContextBody(module, context, "void @run(ptr noalias %ctx) nounwind")
-    schema = routes.buffers[0].schema
-    data, selection = body.word(context.at("data"), "ptr"), body.word(context.at("selection"), "ptr")
-    offsets = body.word(context.at("offsets"), "ptr") if schema is not None and schema.width is None else ""
-    count = body.word(context.at("count"))
-    place = body.alloca(f"[{max(frame.size, 1)} x i64]")
-    body.zero(place, 8 * frame.size)
-    for key, at in frame.words.items():
-        if key[0] == "address":
-            body.store("i64", body.word(context.vector(*key[1:])), place, 8 * at)
-    with body.counted(count) as (pos, _):
-        row = selected(body, selection, pos)
-        if schema is None:
-            start = "0"  # nobody looks at the event
-        elif schema.width is not None:
-            start = body.let(f"mul i64 {row}, {schema.width}")
-        else:
-            start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
-        event = body.at(data, start)
+    body = ContextBody(module, context, _RUN)
+    place = _begin_frame(body, frame)
+    with _each_event(body, width) as (event, row, pos, count):
         for node in routes.entry:
             arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
             body.do(f"call void @s{node.number}({arguments})")
     _write_totals(body, frame, place, routes, count)
+    _write_ends(body, frame, place)
     body.finish()
+    return KernelText(module.text(), context, tuple(module.named))
+
+
+_RUN = "void @run(ptr noalias %ctx) nounwind"
+
+
+class Loop(NamedTuple):
+    """The ``run`` of filters that are alone.
+
+    Attributes:
+        text: the function, which calls ``@s0``.
+        apart: the module of the function, as it calls what the word ``function`` names.
+        context, frame: what their words are.
+    """
+
+    text: str
+    apart: str
+    context: Context
+    frame: Context
+
+
+def _write_lone(routes: Routes, width: int | None) -> KernelText:
+    """Writes a filter that is alone; the loop is there already, unless it is the first of its kind."""
+    loop = _lone_loop(width, bool(routes.exits))
+    module, context = Module(), loop.context.copy()
+    writer = _StageWriter(module, context, loop.frame, routes, routes.entry[0], alone=True)
+    writer.write_alone()
+    return KernelText(module.text(), context, tuple(module.named), loop, tuple(writer.constants or ()))
+
+
+@lru_cache(maxsize=256)
+def _lone_loop(width: int | None, linked: bool) -> Loop:
+    """The loop over events of this width; see ``_each_event``. ``linked``: whether what passes goes on."""
+    module, context, frame = Module(), new_context(), Context()
+    word = context.at("function")
+    counts = context.at("counts", width=4)
+    frame.at("result"), frame.at("faults", 0), frame.at("sent", 0)
+    if linked:
+        frame.at("address", "exit", 0), frame.at("length", "exit", 0)
+    body = ContextBody(module, context, _RUN)
+    place = _begin_frame(body, frame)
+    sent = body.at(place, 8 * frame.at("sent", 0))
+    with _each_event(body, width) as (event, row, pos, count):
+        arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
+        result = body.let(f"call i64 @s0({arguments})")
+        if linked:
+            passed = body.let(f"zext i1 {body.let(f'icmp ne i64 {result}, 0')} to i64")
+            body.put("i64", body.let(f"add i64 {body.get('i64', sent)}, {passed}"), sent)
+            _append_row(body, frame, place, 0, pos, passed)
+    passed, faults = body.get("i64", sent), body.load("i64", place, 8 * frame.at("faults", 0))
+    dropped = body.let(f"sub i64 {body.let(f'sub i64 {count}, {passed}')}, {faults}")
+    for at, total in enumerate((count, passed, dropped, faults), counts):
+        body.set_word(at, total)
+    _write_ends(body, frame, place)
+    body.finish()
+    text = module.text()
+    found = f"start:\n  %at = getelementptr i8, ptr %ctx, i64 {8 * word}\n  %s0 = load ptr, ptr %at\n"
+    apart = text.replace("start:\n", found, 1).replace("call i64 @s0(", "call i64 %s0(", 1)
+    return Loop(text.removesuffix("!0 = !{}\n"), apart, context, frame)
+
+
+def _begin_frame(body: ContextBody, frame: Context) -> str:
+    """Begins the frame, which has all its words; gives its address."""
+    place = body.alloca(f"[{max(frame.size, 1)} x i64]")
+    body.zero(place, 8 * frame.size)
+    for key, at in frame.words.items():
+        if key[0] == "address":
+            body.store("i64", body.word(body.context.vector(*key[1:])), place, 8 * at)
+    return place
+
+
+@contextmanager
+def _each_event(body: ContextBody, width: int | None) -> Iterator[tuple[str, str, str, str]]:
+    """A loop over the selected events; gives the address, row and position of each, and how many there are.
+
+    Args:
+        width: their width; None if it varies, 0 if nobody looks at them.
+    """
+    context = body.context
+    data, selection = body.word(context.at("data"), "ptr"), body.word(context.at("selection"), "ptr")
+    offsets = body.word(context.at("offsets"), "ptr") if width is None else ""
+    count = body.word(context.at("count"))
+    with body.counted(count) as (pos, _):
+        row = selected(body, selection, pos)
+        if width is None:
+            start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
+        else:
+            start = body.let(f"mul i64 {row}, {width}") if width else "0"
+        yield body.at(data, start), row, pos, count
 
 
 def selected(body: ContextBody, selection: str, pos: str) -> str:
@@ -326,7 +487,7 @@ def selected(body: ContextBody, selection: str, pos: str) -> str:
 
 
 def _write_totals(body: ContextBody, frame: Context, place: str, routes: Routes, count: str) -> None:
-    """Stores the counts of every stone, the ends of the selections and the last result."""
+    """Stores the counts of every stone."""
     counts = [["0"] * 4 for _ in range(routes.stones)]
     for node in routes.nodes:
         row = counts[node.stage.stone]
@@ -335,6 +496,10 @@ def _write_totals(body: ContextBody, frame: Context, place: str, routes: Routes,
     for word, total in enumerate(chain.from_iterable(counts), body.context.at("counts")):
         if total != "0":
             body.set_word(word, total)
+
+
+def _write_ends(body: ContextBody, frame: Context, place: str) -> None:
+    """Stores the ends of the selections and the last result."""
     for key, at in frame.words.items():
         if key[0] == "length":
             body.set_word(body.context.vector(*key[1:]) + 1, body.load("i64", place, 8 * at))

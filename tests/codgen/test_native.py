@@ -18,6 +18,7 @@ from evflow.codgen.front import Input, build
 from evflow.codgen.kernel import Kernel, Port, Stage, kernel
 from evflow.codgen.native import HOT, Code, Native, compiling
 from evflow.codgen.runtime import new_state
+from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.schema.types import f64, i64
 from tests.codgen.oracle import rows_at, run_kernel
@@ -27,8 +28,11 @@ from tests.node.processes import wait_for
 REC = Schema("rec", {"seq": i64, "price": f64, "tag": "str[8]"})
 
 
+OUT = (Port((), 0),)
+
+
 def stage(code: str) -> Stage:
-    return Stage(build(code, "filter", [Input("input", REC)]), 0, (Port((), 0),))
+    return Stage(build(code, "filter", [Input("input", REC)]), 0, OUT)
 
 
 def test_code_is_optimised_when_it_is_hot() -> None:
@@ -109,6 +113,36 @@ def test_constants_that_differ_only_in_sign_of_zero_or_type_are_other_code() -> 
     ]
     codes = {id(kernel((stage(text),), REC).code) for text in texts}
     assert len(codes) == len(texts)
+
+
+LIMITS: dict[str, list[float]] = {
+    **{f"i{bits}": [1 - (1 << bits - 1), -1, 0, 1, (1 << bits - 1) - 1] for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": [0, 1, 1 << bits - 1, (1 << bits) - 1] for bits in (8, 16, 32, 64)},
+    "f32": [-1.5, -0.0, 0.1, 3.4e38],
+    "f64": [-1.5, 0.0, 0.1, 1.7e308],
+}
+"""Values of each type."""
+SUFFIX = {"i64": "L", "u32": "u", "u64": "ul", "f32": "f"}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_filters_that_differ_in_the_numbers_they_compare_with_share_the_code_of_the_first_tier(
+    kind: str,
+) -> None:
+    schema = Schema("one", {"x": kind})
+    batch = EventBatch.from_columns(schema, {"x": np.array(LIMITS[kind], schema["x"].type.dtype)})
+    values = batch["x"].tolist()
+    codes = [f"input.x < {value}{SUFFIX.get(kind, '')}" for value in values]
+    made = [
+        kernel((Stage(build(code, "filter", [Input("input", schema)]), 0, OUT),), schema) for code in codes
+    ]
+    for value, one in zip(values, made, strict=True):
+        expected = [row for row, other in enumerate(values) if other < value]
+        assert rows_at(run_kernel(one, batch), 0) == expected
+        one.code.optimise()
+        assert rows_at(run_kernel(one, batch), 0) == expected
+    assert len({id(one.code) for one in made}) == len(values)
+    assert len({id(one.code.called) for one in made}) < len(values)
 
 
 def test_kernels_of_one_code_do_not_disturb_each_other() -> None:
