@@ -35,7 +35,7 @@ from evflow.codgen.tree import (
     Stmt,
     Variable,
 )  # fmt: skip
-from evflow.schema import Schema
+from evflow.schema import Field, Schema
 from evflow.schema.logical.decimal import Decimal
 from evflow.schema.logical.enum import Enum
 from evflow.schema.types import (
@@ -148,6 +148,7 @@ class Access(Arithmetic):
         super().__init__(source, where)
         self.locals: list[Variable] = []
         self.statics: list[Variable] = []
+        self.loops = False
         self._void: Variable | None = None
 
     def new_local(
@@ -191,13 +192,15 @@ class Access(Arithmetic):
         self, condition: Expr, body: Block, step: Iterable[Stmt] = (), *, test_last: bool = False
     ) -> Stmt:
         """A loop; see ``tree.Loop``."""
+        self.loops = True
         after = self.block(steps) if (steps := tuple(step)) else None
         return Loop(pos=self.pos, condition=condition, body=body, step=after, test_last=test_last)
 
     @staticmethod
     def event(text: str, root: Root, declared: Schema | None, actual: Schema | None) -> Ref:
         """An event as a place."""
-        return Ref(text, root, _event_type(declared), _event_type(actual))
+        seen = _event_type(declared)
+        return Ref(text, root, seen, seen if actual is declared else _event_type(actual))
 
     def field(self, of: Operand, name: str) -> Operand:
         """The field ``name`` of a record, or ``attrs`` of an event.
@@ -216,9 +219,9 @@ class Access(Arithmetic):
                 f"'{of.text}' has no declared schema, so its fields are not known; "
                 "only its attributes can be used"
             )
-        self.complete(of)
-        record = _entered(of.declared)
+        record = of.declared.held
         if not isinstance(record, Record):
+            self.complete(of)
             raise self.error(f"'{of.text}' is {of.declared.text}; it has no field '{name}'")
         schema = record.schema
         if name not in schema:
@@ -226,23 +229,22 @@ class Access(Arithmetic):
             listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
             hint = suggestion(name, names)
             raise self.error(f"'{of.text}' has no field '{name}'{hint}; its fields are {listed}")
-        self._enter_output(of)
+        if of.root.kind == "output" and isinstance(of.declared, Maybe):
+            raise self.error(f"'{of.text}' is optional; in an output it can only be copied as a whole")
         declared = schema[name]
-        actual, default = self._actual_field(of, name, declared.stored_default)
+        actual, default = (
+            (declared.type, None) if of.actual is of.declared else self._actual_field(of, declared)
+        )
         step = Step(name)
         return Ref(f"{of.text}.{name}", of.root, declared.type, actual, (*of.steps, step), (), default)
 
     @staticmethod
-    def _actual_field(of: Ref, name: str, default: object) -> tuple[FieldType | None, object]:
+    def _actual_field(of: Ref, declared: Field) -> tuple[FieldType | None, object]:
         record = _entered(of.actual)
         if not isinstance(record, Record):
             return None, of.default  # inside an optional record or list that the event lacks
-        schema = record.schema
-        return (schema[name].type, None) if name in schema else (None, default)
-
-    def _enter_output(self, of: Ref) -> None:
-        if of.root.kind == "output" and isinstance(of.declared, Maybe):
-            raise self.error(f"'{of.text}' is optional; in an output it can only be copied as a whole")
+        schema, name = record.schema, declared.name
+        return (schema[name].type, None) if name in schema else (None, declared.stored_default)
 
     def complete(self, of: Ref) -> None:
         """Refuses an array or list, or a part of one, where a single element is needed."""
@@ -340,8 +342,9 @@ class Access(Arithmetic):
         return Element(of.variable, of.indexes)
 
     def _load(self, of: Ref) -> Expr:
-        self.complete(of)
         held = _entered(of.declared)
+        if isinstance(held, (Array, ListOf)):
+            self.complete(of)
         if isinstance(held, Decimal) and self.is_decimal(of):
             return self._decimal(of, held)
         kind = value_type(of.declared)
@@ -360,10 +363,10 @@ class Access(Arithmetic):
             return self._default_value(of, kind)
         if of.root.kind == "output" and kind == "str":
             raise self.error(f"'{of.text}': the text of an output can only be set, not read")
-        actual = value_type(of.actual)
+        actual = kind if of.actual is of.declared else value_type(of.actual)
         assert actual is not None, "front.py refuses schemas that do not fit"
         loaded = Load(type=actual, pos=self.pos, place=self.path(of))
-        return self.convert(loaded, kind, checked=True)
+        return loaded if actual == kind else self.convert(loaded, kind, checked=True)
 
     def _decimal(self, of: Ref, kind: Decimal) -> Expr:
         """The float64 nearest to a decimal, which has so few digits that it is the nearest of no other."""

@@ -77,10 +77,9 @@ class Builder(Calls):
         self.submits = False
         self._copied = 0
         self.fixed: set[tree.Variable] = set()
-        names = [*(i[0] for i in inputs), *(o[0] for o in outputs)]
-        for name in names:
-            if names.count(name) > 1:
-                raise self.error(f"'{name}' names two events; each input and output needs a name of its own")
+        names = [name for name, *_ in (*inputs, *outputs)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise self.error(f"'{twice[0]}' names two events; each input and output needs a name of its own")
         roots: dict[str, Operand] = {"event_attrs": Attributes("event"), "stone_attrs": Attributes("stone")}
         for slot, (name, declared, actual) in enumerate(inputs):
             if kind == "queue":
@@ -317,7 +316,7 @@ class Builder(Calls):
         self.pos = Pos(1, 1)
         if not (self.returns or self.submits or self.kind == "queue"):
             raise self.error(f"this function never returns a value: {_RESULTS[self.kind]}")
-        hidden = (tree.Declare(pos=self.pos, variable=v) for v in self.locals if not v.name)
+        hidden = [tree.Declare(pos=self.pos, variable=v) for v in self.locals if not v.name]
         whole = self.block([*hidden, *body])
         levels, nodes, pos = deepest(whole, _MAX_LEVELS, _MAX_NODES)
         if levels > _MAX_LEVELS:
@@ -333,14 +332,14 @@ class Builder(Calls):
         return Function(
             kind=self.kind,
             source=self.source,
-            inputs=tuple((name, declared and actual) for name, declared, actual in self.inputs),
+            inputs=tuple([(name, declared and actual) for name, declared, actual in self.inputs]),
             outputs=tuple(self.outputs),
             locals=tuple(self.locals),
             statics=tuple(self.statics),
             attributes=tuple(self.attributes),
             system=tuple(self.system),
             fuel=fuel,
-            body=metered(whole),
+            body=metered(whole) if self.loops else whole,
         )
 
     def effect(self, result: Expr | Stmt) -> Stmt:

@@ -126,16 +126,13 @@ class _Parser:
         """The error to raise where the text is nested too deeply."""
         return self._error("the text is nested too deeply", self._tokens[self._next][2])
 
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise self.too_deep()
-
     # --- expressions ---------------------------------------------------------------------------
 
     def expression(self, least: int = _COMMA) -> Node:
         """An expression of operators that bind at least so tightly."""
-        self._deeper()
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.too_deep()
         tokens = self._tokens
         left = self._operand()
         while True:
@@ -313,7 +310,9 @@ class _Parser:
         kind, _, at = self._tokens[self._next]
         if kind != "{":
             return self.expression(_ASSIGNED)
-        self._deeper()
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.too_deep()
         self._next += 1
         values: list[Node] = []
         while (kind := self._tokens[self._next][0]) != "}":
@@ -350,7 +349,9 @@ class _Parser:
         parse = _STATEMENTS.get(kind)
         if parse is None:
             return self._expression_statement(kind, text, at)
-        self._deeper()
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.too_deep()
         self._next += 1
         statement = parse(self, at)
         self._depth -= 1

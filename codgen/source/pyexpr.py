@@ -51,10 +51,12 @@ class Expressions(Translator):
         self._rows = source.text.split("\n")
         self.assigned: frozenset[str] | None = frozenset()
 
-    def place(self, node: Any) -> Pos:
-        return self._place(node.lineno, node.col_offset)
-
-    def _place(self, line: int, column: int) -> Pos:
+    def place(self, node: Any, name: str = "") -> Pos:
+        """Where a node stands, or the ``name`` that it ends with."""
+        if name:
+            line, column = node.end_lineno or 1, (node.end_col_offset or 0) - len(name.encode())
+        else:
+            line, column = node.lineno, node.col_offset
         line -= self._lines
         column -= self._columns if line == 1 else 0
         row = self._rows[line - 1] if 0 < line <= len(self._rows) else ""
@@ -65,13 +67,9 @@ class Expressions(Translator):
     def refused(self, node: ast.expr) -> str:
         return f"{_DESCRIBED.get(type(node), type(node).__name__)} is not within the Python subset"
 
-    def operand(self, node: ast.expr) -> Operand:
-        of = super().operand(node)
+    def operand(self, node: ast.expr, valued: bool = False) -> Operand:
+        of = super().operand(node, valued)
         return self.wide(of) if isinstance(of, Expr) else of
-
-    def value(self, node: ast.expr) -> Expr:
-        """The value of an expression: bool, i64, f64 or str."""
-        return self.wide(super().value(node))
 
     def wide(self, value: Expr) -> Expr:
         """A value as Python has it; an unsigned one beyond 63 bits is a RANGE fault."""
@@ -152,8 +150,7 @@ class Expressions(Translator):
             raise self.error(f"math.{node.attr} can only be called, if it is known", node)
         of = self.operand(node.value)
         # A field stands where its name does.
-        end = (node.end_col_offset or 0) - len(node.attr.encode())
-        with self.builder.at(self._place(node.end_lineno or 1, end)):
+        with self.builder.at(self.place(node, node.attr)):
             return self.builder.field(of, node.attr)
 
     def expr_Subscript(self, node: ast.Subscript) -> Operand:

@@ -42,38 +42,38 @@ class Translator:
         """The error to raise for a node."""
         return self.builder.error(message, self.place(node))
 
-    def _translated(self, node: Any, translate: Callable[[Any], Any]) -> Any:
-        builder, before = self.builder, self.builder.pos
-        builder.pos = self.place(node)
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise builder.error(f"nested deeper than {_MAX_DEPTH} levels; use variables for parts of it")
-        result = translate(node)
-        self._depth -= 1
-        builder.pos = before
-        return result
+    def _too_deep(self) -> CodeError:
+        return self.builder.error(f"nested deeper than {_MAX_DEPTH} levels; use variables for parts of it")
 
-    def operand(self, node: Any) -> Operand:
+    def operand(self, node: Any, valued: bool = False) -> Operand:
         """What an expression means: a place, a queue, or a value.
 
+        Args:
+            node: the expression.
+            valued: whether the value is taken that stands at a place.
+
         Raises:
-            CodeError: the language has no such expression.
+            CodeError: the language has no such expression, or the place has no single value.
         """
         translate: Callable[[Any], Operand] | None = getattr(self, f"expr_{type(node).__name__}", None)
         if translate is None:
             raise self.error(self.refused(node), node)
-        operand: Operand = self._translated(node, translate)
+        builder, before = self.builder, self.builder.pos
+        builder.pos = self.place(node)
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._too_deep()
+        operand = translate(node)
+        self._depth -= 1
+        if valued and not isinstance(operand, Expr):
+            operand = builder.value(operand)
+        builder.pos = before
         return operand
 
     def value(self, node: Any) -> Expr:
         """The value of an expression."""
-        operand = self.operand(node)
-        if isinstance(operand, Expr):
-            return operand
-        builder, before = self.builder, self.builder.pos
-        builder.pos = self.place(node)
-        value = builder.value(operand)
-        builder.pos = before
+        value = self.operand(node, valued=True)
+        assert isinstance(value, Expr)
         return value
 
     def arguments(self, nodes: Sequence[Any]) -> list[Argument]:
@@ -85,7 +85,14 @@ class Translator:
         translate: Callable[[Any], list[Stmt]] = getattr(
             self, f"stmt_{type(node).__name__}", self.other_statement
         )
-        statements: list[Stmt] = self._translated(node, translate)
+        builder, before = self.builder, self.builder.pos
+        builder.pos = self.place(node)
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._too_deep()
+        statements = translate(node)
+        self._depth -= 1
+        builder.pos = before
         return statements
 
     def other_statement(self, node: Any) -> list[Stmt]:
