@@ -1,11 +1,12 @@
-"""An answer that is given later."""
+"""An answer that is given later, and something that other threads wait for."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Later"]
+__all__ = ["Later", "Once"]
 
 
 class Later:
@@ -46,3 +47,34 @@ class Later:
         self._reply = reply
         if self._answer:
             reply(self._answer[0])
+
+
+class Once:
+    """Something that happens once, and that any number of threads wait for: an event without a condition."""
+
+    __slots__ = ("_happened", "_lock")
+
+    def __init__(self) -> None:
+        self._happened = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._happened
+
+    def set(self) -> None:
+        """Says that it has happened; called by one thread."""
+        if not self._happened:
+            self._happened = True
+            self._lock.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Waits for it; gives whether it has happened.
+
+        Args:
+            timeout: seconds.
+        """
+        if not self._happened and self._lock.acquire(timeout=timeout):
+            self._lock.release()
+        return self._happened

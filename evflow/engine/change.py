@@ -35,6 +35,7 @@ def adopt(
     moved: Collection[str] = (),
     drop: Callable[[str], None] = lambda bridge: None,
     snapshots: Mapping[str, Snapshot | Parsed] = MappingProxyType({}),
+    made: Difference | None = None,
 ) -> Difference:
     """Makes the running topology the wanted one; called in the engine's thread, between two runs.
 
@@ -50,6 +51,7 @@ def adopt(
         moved: stones that go, and go on elsewhere with what they held.
         drop: forgets the outlet of a bridge that goes; called for those that are there only.
         snapshots: of stones that come from elsewhere; see ``evflow.engine.snapshot``.
+        made: what differs between the two topologies, where that is known.
 
     Returns:
         What was changed.
@@ -58,7 +60,8 @@ def adopt(
         EvflowError: a stone cannot be opened, or a snapshot is malformed; nothing has changed.
     """
     running = engine.topology
-    made = difference(running, wanted)
+    if made is None:
+        made = difference(running, wanted)
     opening = _Opening(engine, wanted, made, drop)
     retired = opening.run(snapshots)
     try:
@@ -260,6 +263,7 @@ class Difference(Struct, frozen=True):
         entered: stones that others may send to from now on.
         left: stones that others may not send to any more.
         entries: stones where events come in that get to what changes; closed while the change is made.
+        leading: the running stones from which events get to what changes, and those that change.
     """
 
     new: frozenset[str] = frozenset()
@@ -272,30 +276,33 @@ class Difference(Struct, frozen=True):
     entered: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
     entries: frozenset[str] = frozenset()
+    leading: frozenset[str] = frozenset()
 
 
-def difference(running: Topology, wanted: Topology, submitted: Collection[str] = ()) -> Difference:
+def difference(running: Topology, wanted: Topology) -> Difference:
     """What has to change so that the running topology becomes the wanted one.
 
     Args:
         running: as it is.
         wanted: the topology as it is to be.
-        submitted: stones that programs submit to, besides the sources.
     """
     old, new = running.slots, wanted.slots
     before, after = running.crossings, wanted.crossings
-    changed = [name for name in old.keys() & new.keys() if old[name] is not new[name]]
-    # A bridge finds out when it is opened whether it leads to another node.
-    replaced = {
-        name
-        for name in changed
-        if (name in before) != (name in after) or not same_stone(old[name].stone, new[name].stone)
-    }
-    relinked = {name for name in changed if name not in replaced and old[name].ports != new[name].ports}
+    replaced, relinked = set(), set()
+    for name, slot in new.items():
+        known = old.get(name, slot)
+        if known is slot:
+            continue
+        # A bridge finds out when it is opened whether it leads to another node.
+        if (name in before) != (name in after) or not same_stone(known.stone, slot.stone):
+            replaced.add(name)
+        elif known.ports != slot.ports:
+            relinked.add(name)
     gone = old.keys() - new.keys()
     kept = (before.keys() & after.keys()) - replaced
     # A stone that was an entrance and is replaced stays the same place to send to.
     entrances_before, entrances = running.entrances & old.keys(), wanted.entrances & new.keys()
+    leading = _leading(running, gone | replaced | relinked)
     return Difference(
         new=frozenset(new.keys() - old.keys()),
         gone=frozenset(gone),
@@ -306,7 +313,8 @@ def difference(running: Topology, wanted: Topology, submitted: Collection[str] =
         readdressed={name: after[name] for name in sorted(kept) if before[name] != after[name]},
         entered=frozenset(entrances - entrances_before),
         left=frozenset(entrances_before - entrances),
-        entries=_entries(running, gone | replaced | relinked, submitted),
+        entries=leading & (running.makers | running.entrances),
+        leading=leading,
     )
 
 
@@ -333,7 +341,7 @@ def _parameters(stone: Stone) -> dict[str, object]:
     return {key: value for key, value in vars(stone).items() if key not in ("name", "on")}
 
 
-def _entries(topology: Topology, changed: Collection[str], submitted: Collection[str]) -> frozenset[str]:
+def _leading(topology: Topology, changed: Collection[str]) -> frozenset[str]:
     upstream: dict[str, list[str]] = {}
     for slot in topology.slots.values():
         for links in slot.ports.values():
@@ -345,4 +353,4 @@ def _entries(topology: Topology, changed: Collection[str], submitted: Collection
             if name not in reached:
                 reached.add(name)
                 todo.append(name)
-    return frozenset(reached.intersection(topology.makers.union(topology.entrances, submitted)))
+    return frozenset(reached)

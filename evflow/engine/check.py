@@ -133,7 +133,7 @@ def _check_links(graph: Graph, running: bool, changed: set[str]) -> list[EvflowE
 def _check_files(graph: Graph, changed: set[str]) -> list[EvflowError]:
     """Each file of its own: what one stone writes another would take for what it wrote itself."""
     problems: list[EvflowError] = []
-    if not any(graph.stones[name].files for name in changed):
+    if not [name for name in changed if graph.stones[name].files]:
         return problems
     owners: dict[tuple[str | None, Path], str] = {}
     for name, stone in graph.stones.items():
@@ -199,7 +199,8 @@ def _propagate(
     """Finds which schemas are expected at each stone where these may be others than before."""
     # What led to a stone may lead there no longer.
     left = [slot for name, slot in before.items() if slots.get(name) is not slot]
-    stale = changed | {link.target for slot in left for links in slot.ports.values() for link in links}
+    stale = changed.copy()
+    _add_targets(stale, left)
     for name, leading in sources.items():
         if name not in stale:
             continue
@@ -214,8 +215,14 @@ def _propagate(
                 continue
             slot = slots[name] = Slot(name, slot.stone, slot.ports, separate=slot.separate)
         slot.arrivals = arrivals
+        _add_targets(stale, [slot])
+
+
+def _add_targets(names: set[str], slots: Sequence[Slot]) -> None:
+    for slot in slots:
         for links in slot.ports.values():
-            stale.update([link.target for link in links])
+            for link in links:
+                names.add(link.target)
 
 
 def _leaving(slot: Slot, arrival: Schema | None, target: str) -> Sequence[Schema | None]:

@@ -217,13 +217,12 @@ class Topology(Struct):
     @property
     def makers(self) -> set[str]:
         """The stones where events begin: a program or a peer submits them, or the stones make them."""
-        stones = [(name, slot.stone) for name, slot in self.slots.items()]
         return {
             name
-            for name, stone in stones
-            if stone.entrance
+            for name, slot in self.slots.items()
+            if (stone := slot.stone).entrance
             or (isinstance(stone, Compiled) and stone.period is not None)
-            or (isinstance(stone, Acting) and stone.wakes and stone.linked_ports != "none")
+            or (isinstance(stone, Acting) and stone.linked_ports != "none" and stone.wakes)
         }
 
     def onward(self, slot: Slot) -> set[Slot]:

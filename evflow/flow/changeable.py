@@ -106,8 +106,10 @@ class Editing:
         """
 
         def work(graph: Graph) -> str:
-            start, end = self._known(graph, after), self._known(graph, before)
-            return graph.insert(stone, after=start[port], before=end).name
+            for name in (after, before):
+                if name not in graph.stones:
+                    raise self._unknown(name, graph.stones)
+            return graph.insert(stone, after=after, before=before, port=port).name
 
         return self._edit(work, timeout) or ""
 

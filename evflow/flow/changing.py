@@ -27,6 +27,7 @@ from evflow.flow.net import Net
 from evflow.flow.worker import Worker
 from evflow.graph.kinds import own_kind
 from evflow.graph.ticks import TICK
+from evflow.later import Once
 from evflow.mishaps import CONTAINED, Broken
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor
@@ -43,6 +44,14 @@ _LOOK_AGAIN = 0.002
 T = TypeVar("T")
 
 
+class Ahead(NamedTuple):
+    """What is to be changed, as it was found before the engine's thread was asked, and ``Engine.adoptions``
+    as it was before that."""
+
+    changes: Difference
+    adoptions: int
+
+
 class Alteration:
     """A change of what an engine runs: ``begin``, then once nothing is ``waiting`` ``commit``, or ``cancel``.
 
@@ -56,6 +65,7 @@ class Alteration:
         submitted: stones that programs submit to, besides the sources.
         done: called with what was changed, once it is.
         drop: ends a bridge that goes; by default what it still owes becomes dead letters.
+        ahead: what ``compile_ahead`` found to be changed, and how often the engine had been changed before.
 
     Attributes:
         changes: what is changed.
@@ -72,6 +82,7 @@ class Alteration:
         submitted: Collection[str] = (),
         done: Callable[[Difference], None] = lambda made: None,
         drop: Callable[[str], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._drop = net.drop if drop is None else drop
         self._engine = engine
@@ -85,8 +96,11 @@ class Alteration:
         self._draining: frozenset[str] = frozenset()
         self._repeating: Collection[str] = ()
         self._paused: list[tuple[str, Actor]] = []
-        self.changes: Difference = difference(engine.topology, wanted, submitted)
-        self.entries = self.changes.entries
+        if ahead is not None and ahead.adoptions == engine.adoptions:
+            self.changes = ahead.changes
+        else:
+            self.changes = difference(engine.topology, wanted)
+        self.entries = self.changes.entries.union(self.changes.leading.intersection(submitted))
 
     def begin(
         self, passing: Collection[str] = (), draining: Collection[str] = (), sealed: bool = False
@@ -145,8 +159,9 @@ class Alteration:
         try:
             if wanted is None and self._engine.adoptions != self._adoptions:
                 raise FlowError("the graph was changed by another change meanwhile; make this change again")
+            known = self.changes if wanted is None else None
             topology = self._wanted if wanted is None else wanted
-            made = adopt(self._engine, topology, self._moved, self._drop, snapshots or {})
+            made = adopt(self._engine, topology, self._moved, self._drop, snapshots or {}, known)
         except BaseException:
             self.cancel()
             raise
@@ -187,8 +202,8 @@ class Alteration:
 Prepare = Callable[["Graph"], Topology]
 """Checks a graph; gives what of it runs."""
 
-Begin = Callable[[Topology, Callable[[Difference], None]], Alteration]
-"""Makes an alteration; what is given is called once it is made."""
+Begin = Callable[[Topology, Callable[[Difference], None], Ahead | None], Alteration]
+"""Makes an alteration, of what is known ahead; what is given is called once it is made."""
 
 
 class Terms(NamedTuple):
@@ -232,13 +247,16 @@ class Changes:
         if self._worker.in_handler:
             self._worker.later(lambda: self._make_here(lambda: self._edited(work), terms))
             return None
-        with self._alone():
+        self._begin_alone()
+        try:
             while True:
                 base = self.graph
                 graph = base.copy()
                 result = work(graph)
                 if self._make(base, graph, terms):
                     return result
+        finally:
+            self._end_alone()
 
     @contextmanager
     def block(self, terms: Terms) -> Iterator[Graph]:
@@ -249,25 +267,32 @@ class Changes:
             yield graph
             self._worker.later(lambda: self._make_here(lambda: self._fresh(base, graph), terms))
             return
-        with self._alone():
+        self._begin_alone()
+        try:
             base = self.graph
             graph = base.copy()
             yield graph
             if not self._make(base, graph, terms):
                 raise self._stale()
+        finally:
+            self._end_alone()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _begin_alone(self) -> None:
+        """Waits until no other thread makes a change.
+
+        Raises:
+            FlowError: this thread makes one.
+        """
         if self._editor == threading.get_ident():
             raise FlowError(
                 f"flow {self._name}: a change within a change; edit the graph that `with flow.change()` gives"
             )
-        with self._one:
-            self._editor = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._editor = None
+        self._one.acquire()
+        self._editor = threading.get_ident()
+
+    def _end_alone(self) -> None:
+        self._editor = None
+        self._one.release()
 
     def _stale(self) -> FlowError:
         return FlowError(f"flow {self._name}: a handler changed the graph meanwhile; make this change again")
@@ -275,12 +300,14 @@ class Changes:
     def _make(self, base: Graph, graph: Graph, terms: Terms) -> bool:
         """Makes a graph the flow's; False if the one it was made from is no longer the flow's."""
         try:
-            topology, running = self._prepare(graph), self._worker.engine.topology
+            engine = self._worker.engine
+            adoptions = engine.adoptions
+            topology, running = self._prepare(graph), engine.topology
             for name, slot in topology.slots.items():
                 known = running.slots.get(name, slot)
                 if known is not slot:
                     slot.frozen = known.frozen
-            compile_ahead(running, topology)
+            ahead = Ahead(compile_ahead(running, topology), adoptions)
         except CONTAINED:
             other = self._pending
             if other is None and self.graph is base:
@@ -289,7 +316,7 @@ class Changes:
             if other is not None:
                 self._worker.wait(other.done)
             return self.graph is base and self._make(base, graph, terms)
-        pending = _Pending(graph, topology, terms)
+        pending = _Pending(graph, topology, terms, ahead)
         while not self._worker.do(lambda: self._start(base, pending)):
             other = self._pending
             if other is not None:
@@ -328,7 +355,9 @@ class Changes:
     def _start(self, base: Graph, pending: _Pending) -> bool:
         if self.graph is not base or self._pending is not None:
             return False
-        pending.alteration = self._begin(pending.topology, lambda made: self._follow(pending.graph))
+        pending.alteration = self._begin(
+            pending.topology, lambda made: self._follow(pending.graph), pending.ahead
+        )
         pending.alteration.begin()
         self._pending = pending
         if self._look(pending, time.monotonic()) is not None:
@@ -380,24 +409,28 @@ class _Pending:
         logged: whether nobody waits for it, so that an error goes to the log.
     """
 
-    def __init__(self, graph: Graph, topology: Topology, terms: Terms) -> None:
+    def __init__(self, graph: Graph, topology: Topology, terms: Terms, ahead: Ahead | None = None) -> None:
         self.graph = graph
         self.topology = topology
         self.terms = terms
+        self.ahead = ahead
         self.deadline = time.monotonic() + terms.timeout
         self.alteration: Alteration | None = None
-        self.done = threading.Event()
+        self.done = Once()
         self.error: EvflowError | None = None
         self.end: Callable[[], None] = lambda: None
         self.logged = False
 
 
-def compile_ahead(running: Topology, wanted: Topology) -> None:
+def compile_ahead(running: Topology, wanted: Topology) -> Difference:
     """Compiles what a change will need, as far as it is known before, so that events do not wait for it.
 
     Args:
         running: the topology as it is.
         wanted: the topology as it is to be.
+
+    Returns:
+        What has to change.
 
     Raises:
         CodeError: a route cannot be compiled.
@@ -427,6 +460,7 @@ def compile_ahead(running: Topology, wanted: Topology) -> None:
             behind = {hop.slot.name for hops in (*route.exits, route.direct) for hop in hops} - seen
             todo += sorted(behind & changed)
             seen |= behind
+    return made
 
 
 def _expected(slot: Slot) -> list[Schema]:

@@ -6,13 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from threading import Event
 
 from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import EvflowError, FlowError
 from evflow.flow.net import Net
 from evflow.flow.source_queue import Marks, SourceQueue
+from evflow.later import Once
 from evflow.mishaps import CONTAINED, named, say
 from evflow.outside import shown
 
@@ -44,7 +44,7 @@ class Drain(Marks):
         self._call = call
         # How far the stones had come, once the queues were run, that handle events by themselves.
         self._kept: dict[Slot, tuple[int, int]] | None = None
-        self.ended = Event()
+        self.ended = Once()
         self.failure: EvflowError | None = None
         self.given_up = False
 

@@ -21,7 +21,7 @@ from evflow.engine.topology import DROPPED, ERRORS, IN, OUT, Slot, Topology
 from evflow.errors import FlowError, GraphError, LinkError
 from evflow.events.batch import EventBatch
 from evflow.flow.changeable import Changeable
-from evflow.flow.changing import Alteration, Changes, Obeying, check_rules_here
+from evflow.flow.changing import Ahead, Alteration, Changes, Obeying, check_rules_here
 from evflow.flow.drains import Drain, check_timeout
 from evflow.flow.entry import Entry
 from evflow.flow.loading import load
@@ -332,6 +332,7 @@ class Flow(Changeable):
         moved: Collection[str] = frozenset(),
         done: Callable[[Difference], None] = lambda made: None,
         drop: Callable[[str], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> Alteration:
         """A change of what runs here, step by step, each of which is for ``call``; ``graph`` does not follow.
 
@@ -340,6 +341,7 @@ class Flow(Changeable):
             moved: stones that go, and go on elsewhere with what they held.
             done: called with what was changed, before the entries are opened again.
             drop: ends a bridge that goes; by default what it still owes becomes dead letters.
+            ahead: what is known of the change ahead; see ``Alteration``.
         """
 
         def follow(made: Difference) -> None:
@@ -347,15 +349,24 @@ class Flow(Changeable):
             done(made)
 
         return Alteration(
-            self.engine, self._net, wanted, moved, submitted=self._worker.submitted, done=follow, drop=drop
+            self.engine,
+            self._net,
+            wanted,
+            moved,
+            submitted=self._worker.submitted,
+            done=follow,
+            drop=drop,
+            ahead=ahead,
         )
 
-    def _altered(self, wanted: Topology, done: Callable[[Difference], None]) -> Alteration:
+    def _altered(
+        self, wanted: Topology, done: Callable[[Difference], None], ahead: Ahead | None
+    ) -> Alteration:
         def follow(made: Difference) -> None:
             done(made)
             self._obey()
 
-        return self.alteration(wanted, done=follow)
+        return self.alteration(wanted, done=follow, ahead=ahead)
 
     def _obey(self) -> None:
         """Has the thread follow the graph's rules, where it has any."""

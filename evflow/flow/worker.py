@@ -30,6 +30,7 @@ from evflow.flow.source_queue import Item, SourceQueue
 from evflow.flow.standby import Standby
 from evflow.flow.turns import Turns
 from evflow.forked import renew
+from evflow.later import Once
 from evflow.mishaps import CONTAINED, Forked, named, reason_of
 from evflow.stone import Actor, working
 
@@ -241,7 +242,7 @@ class Worker:
         if threading.get_ident() == self.ident:
             self.later(task, links)
             return None
-        done = threading.Event()
+        done = Once()
         outcome: list[tuple[T | None, EvflowError | None]] = []
 
         def work() -> None:
@@ -332,9 +333,7 @@ class Worker:
         self._tasks.append(begin)
         self.bell.ring()
 
-    def wait(
-        self, done: threading.Event, timeout: float | None = None, look: Callable[[], None] = lambda: None
-    ) -> None:
+    def wait(self, done: Once, timeout: float | None = None, look: Callable[[], None] = lambda: None) -> None:
         """Waits for what the thread will set, and looks now and then whether something else is to be raised.
 
         Raises:

@@ -263,14 +263,13 @@ class Editable:
 
     def _placed(self, stone: object) -> Placed:
         """A stone of this graph."""
-        placed = self[stone] if isinstance(stone, str) else stone
-        if not isinstance(placed, Placed):
+        if isinstance(stone, str):
+            return self[stone]
+        if not isinstance(stone, Placed):
             raise GraphError(f"graph {self.name}: expected the name of a stone, found {stone!r}")
-        if placed.graph is not self:
-            raise GraphError(
-                f"graph {self.name}: stone {placed.name!r} belongs to graph {placed.graph.name!r}"
-            )
-        return self[placed.name]
+        if stone.graph is not self:
+            raise GraphError(f"graph {self.name}: stone {stone.name!r} belongs to graph {stone.graph.name!r}")
+        return self[stone.name]
 
     def _start(self, source: object) -> PlacedPort:
         if isinstance(source, PlacedPort):
@@ -342,7 +341,7 @@ def _found_link(graph: Editable, source: str, port: int, target: str, input: str
     """
     split = split_name(source, port)
     starts = [(source, port)]
-    if split in _own_splits(graph, source):
+    if split in graph.stones and split in _own_splits(graph, source):
         starts.append((split, 0))
     found = [
         link

@@ -246,13 +246,11 @@ class Graph(Editable):
 
     def copy(self) -> Graph:
         """Another graph of the same stones and links."""
-        graph = Graph(self.name)
-        graph.stones = dict(self.stones)
-        graph.links = self.links.copy()
-        graph._unnamed = dict(self._unnamed)
-        graph.morphs = list(self.morphs)
-        graph.fallbacks = dict(self.fallbacks)
-        graph.rules = dict(self.rules)
+        graph = Graph.__new__(Graph)
+        graph.name, graph._on = self.name, None
+        graph.stones, graph.links = self.stones.copy(), self.links.copy()
+        graph._unnamed, graph.morphs = self._unnamed.copy(), self.morphs.copy()
+        graph.fallbacks, graph.rules = self.fallbacks.copy(), self.rules.copy()
         return graph
 
     def __getitem__(self, name: str) -> Placed:

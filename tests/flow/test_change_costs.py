@@ -16,6 +16,22 @@ import evflow as ev
 
 class Ping(ev.Event):
     number: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
+    e: int = 0
+    f: int = 0
+    g: int = 0
+    h: int = 0
+    i: int = 0
+    j: int = 0
+    k: int = 0
+    m: int = 0
+
+
+FORMS = [f"input.{field} {sign}" for field in "abcdefghijkm" for sign in ("<", ">", "<=", ">=", "==", "!=")]
+"""Comparisons, each of which is machine code of its own, whatever number follows."""
 
 
 @contextmanager
@@ -68,10 +84,15 @@ def inserted(filters: int, at: int, codes: Sequence[str]) -> int:
 def test_an_insertion_takes_the_same_calls_wherever_it_is_in_a_graph_of_any_size(
     filters: int, where: float
 ) -> None:
-    at, new = round(where * filters), [f"input.number != -{filters}{where}{turn}" for turn in range(4)]
-    # 60 calls to compile a function are those of llvmlite.
-    assert inserted(filters, at, new) < 950
-    assert inserted(filters, at, ["input.number != -1"] * 4) < 450
+    at, number = round(where * filters), f"-{filters}{where}"
+    first = 8 * (3 * [1, 5, 30].index(filters) + round(2 * where))
+    forms = FORMS[first : first + 8]
+    # 64 calls to compile a function are those of llvmlite.
+    assert inserted(filters, at, [f"{form} {number}" for form in forms[:4]]) < 600
+    assert inserted(filters, at, [f"lambda input: {form} {number}" for form in forms[4:]]) < 600
+    # Functions that differ in a number share their first machine code.
+    assert inserted(filters, at, [f"input.number != {number}{turn}" for turn in range(4)]) < 520
+    assert inserted(filters, at, ["input.number != -1"] * 4) < 300
 
 
 def test_an_inserted_filter_becomes_a_part_of_its_pass_with_its_statics_and_counts() -> None:
