@@ -70,12 +70,17 @@ def adopt(
         for name in sorted(made.vanishing - made.replaced):
             drop(name)
         running.slots = {name: running.slots.get(name, slot) for name, slot in wanted.slots.items()}
+        touched = {*made.new, *made.gone, *made.replaced, *made.relinked}
         for name, slot in running.slots.items():
             as_wanted = wanted.slots[name]
-            slot.ports, slot.arrivals = as_wanted.ports, as_wanted.arrivals
-            slot.separate = as_wanted.separate
+            if as_wanted is not slot:
+                if (slot.arrivals, slot.separate) != (as_wanted.arrivals, as_wanted.separate):
+                    touched.add(name)
+                slot.ports, slot.arrivals = as_wanted.ports, as_wanted.arrivals
+                slot.separate = as_wanted.separate
+        same_morphs = running.morphs == wanted.morphs
         running.entrances, running.morphs = wanted.entrances, wanted.morphs
-        engine.adopted()
+        engine.adopted(touched if same_morphs else None)
         for slot, events in opening.arriving:
             arrive(engine, slot, events)
         _hand_over(engine, retired)

@@ -2,7 +2,7 @@
 
 It is sans-I/O: no socket, thread or clock of its own. Events go in by ``submit``; ``run`` takes them as far
 as they go and returns when nothing moves any more; ``tick`` is told the time. A change of the graph is
-made between two runs, so it never meets an event half-way: routes are thrown away and planned anew.
+made between two runs, so it never meets an event half-way: routes over what changed are planned anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -193,24 +193,28 @@ class Engine:
                 mishaps.tell(_log, f"stone {name!r}", "it will not hear that what it emitted is safe", error)
         return marks
 
-    def changed(self) -> None:
-        """Forgets every route; to be called after a change of the topology."""
+    def changed(self, names: Collection[str] | None = None) -> None:
+        """Forgets routes, all or those over stones of ``names``; called when the topology has changed."""
         self.version += 1
         self.ungate()
         self._asking = None
-        self._routes.clear()
-        self._adapters.clear()
+        if names is None:
+            self._routes, self._adapters = {}, {}
+            return
+        kept, fit = self._routes.items(), self._adapters.items()
+        self._routes = {k: r for k, r in kept if isinstance(r, Route) and r.names.isdisjoint(names)}
+        self._adapters = {k: a for k, a in fit if isinstance(a, Adapter) and k[0] not in names}
 
     def _forget_oldest(self, known: dict[tuple[str, str, str], Any]) -> None:
         # Peers may bring schemas without end, and what is known of one takes 50 KB.
         if len(known) >= MOST_SCHEMAS + len(self.topology.slots):
             del known[next(iter(known))]
 
-    def adopted(self) -> None:
-        """Other stones or links have taken the place of those before."""
+    def adopted(self, names: Collection[str] | None) -> None:
+        """Other stones or links have taken the place of those before; ``names`` as for ``changed``."""
         self.adoptions += 1
         self._merged = None
-        self.changed()
+        self.changed(names)
 
     def freeze(self, slot: Slot) -> None:
         """From now on the stone queues what arrives."""

@@ -62,6 +62,7 @@ class Route(Struct):
         system: names of the system values that the functions read.
         parted: whether stones that are ``separate`` have a pass of their own.
         spent: what was spent by that, in events.
+        names: the stones on which it depends.
     """
 
     kernel: Kernel | None = None
@@ -72,6 +73,7 @@ class Route(Struct):
     system: frozenset[str] = frozenset()
     parted: bool = False
     spent: int = 0
+    names: frozenset[str] = frozenset()
 
     @property
     def states(self) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
@@ -128,11 +130,21 @@ class _Builder:
         self._nodes = 0
         self._exits: list[list[Hop]] = []
         self._meters: list[Meter] = []
+        self._names: set[str] = set()
 
     def route(self, stages: list[Stage], schema: Schema, direct: list[Hop]) -> Route:
         system = frozenset(name for function in self._functions for name in function.system)
         compiled = kernel(tuple(stages), schema) if stages else None
-        return Route(compiled, self._stages, self._exits, direct, self._meters, system, self._parted)
+        return Route(
+            compiled,
+            self._stages,
+            self._exits,
+            direct,
+            self._meters,
+            system,
+            self._parted,
+            names=frozenset(self._names),
+        )
 
     def reach(self, links: Sequence[Link], schema: Schema, depth: int, fuse: bool = True) -> _Reach:
         """What events of ``schema`` get to over these links; with ``fuse`` as far as compiled stones go."""
@@ -140,6 +152,7 @@ class _Builder:
         todo = list(links)[::-1]
         while todo:
             link = todo.pop()
+            self._names.add(link.target)
             hop = Hop(self._slots[link.target], link.input)
             if hop.slot.frozen or isinstance(hop.slot.stone, Acting):
                 reach.ends.append(hop)
@@ -186,6 +199,7 @@ class _Builder:
     def stage(self, slot: Slot, schema: Schema, only: str, depth: int) -> Stage:
         """A compiled stone as a stage, after whatever its input needs first."""
         assert isinstance(slot.stone, Compiled)
+        self._names.add(slot.name)
         fit = slot.fit(schema, self._morphs, only)
         if fit.morph is None:
             function = slot.stone.function(fit.declared, schema)

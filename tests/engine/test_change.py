@@ -11,8 +11,9 @@ import pytest
 import evflow as ev
 from evflow.engine.change import REMOVED, adopt
 from evflow.engine.check import check_graph
+from evflow.engine.plan import Route, plan_route
 from evflow.engine.snapshot import restore, take
-from evflow.engine.topology import IN
+from evflow.engine.topology import IN, Slot
 from evflow.stone import Acting, Actor, Context, arrivals
 from tests.engine.rig import Rec, Rig, Word, keep
 
@@ -46,6 +47,42 @@ def test_a_stone_that_stays_goes_on_as_it_is() -> None:
     assert seen == [5, 6]
     assert rig.topology is topology and rig.slot("x") is slot and slot.attributes == {"k": 5}
     assert slot.counts == [5, 2, 3, 0]
+
+
+def test_only_what_a_change_touches_is_planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two paths that meet, each keeps its plan while the other is changed."""
+    seen: list[int] = []
+    g = ev.Graph()
+    g.add(ev.Filter("input.seq != 9", name="meet")) >> ev.Terminal(keep(seen), name="end")
+    for name in ("one", "two"):
+        g.source(name, Rec) >> ev.Filter("input.seq > 0", name=f"first {name}") >> g["meet"]
+    rig = Rig(g)
+    planned: list[str] = []
+
+    def noting(entry: Slot, *given: Any, **more: Any) -> Route:
+        planned.append(entry.name)
+        return plan_route(entry, *given, **more)
+
+    monkeypatch.setattr("evflow.engine.engine.plan_route", noting)
+
+    def sent(*seqs: int) -> list[int]:
+        planned.clear()
+        seen.clear()
+        rig.send("one", *seqs)
+        rig.send("two", *seqs)
+        return seen
+
+    assert sent(0, 1, 9) == [1, 1] and planned == ["one", "two"]
+    assert sent(0, 1, 9) == [1, 1] and planned == []
+    g.replace("first one", ev.Filter("input.seq > 1"))
+    adopted(rig, g)
+    assert sent(0, 1, 2, 9) == [2, 1, 2] and planned == ["one"]
+    g.insert(ev.Filter("input.seq < 3", name="last"), after="meet", before="end")
+    adopted(rig, g)
+    assert sent(1, 2, 3, 9) == [2, 1, 2] and planned == ["one", "two"]
+    g.remove("meet")
+    adopted(rig, g)
+    assert sent(1, 2, 3, 9) == [2, 1, 2] and planned == ["one", "two"]
 
 
 def test_a_replaced_function_begins_anew_and_keeps_its_counts() -> None:
