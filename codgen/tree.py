@@ -401,7 +401,8 @@ class Function(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self is other or (isinstance(other, Function) and self.fingerprint == other.fingerprint)
 
     def __hash__(self) -> int:
-        return hash(self.fingerprint)
+        # A digest of the tree takes longer, and functions that differ have other sources as a rule.
+        return hash((self.kind, self.source, self.fuel))
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -66,6 +66,7 @@ class Emitter:
         host: its surroundings.
         faults: every jump to the block ``fault``.
         loops: how many loops the current place is in.
+        loaded: numbers of events that were loaded in the first block, by where and what they are.
     """
 
     def __init__(self, body: Body, function: Function, host: Host) -> None:
@@ -74,6 +75,7 @@ class Emitter:
         self.host = host
         self.faults: list[Failure] = []
         self.loops = 0
+        self.loaded: dict[tuple[str, int, str, bool] | None, str] = {}
         self._fuel: str | None = None
         self._work: str | None = None
 

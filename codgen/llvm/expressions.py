@@ -287,11 +287,19 @@ def read_number(e: Emitter, place: Place, suffix: str = "") -> str:
         marker = body.load("i8", place.base, place.offset, suffix)
         false = 0 if place.element else NUMBERS["bool"].marker - 256
         return body.let(f"icmp ne i8 {marker}, {false}")
+    key = (place.base, place.offset, kind.name, place.element) if suffix else None
+    known = e.loaded.get(key)
+    if known is not None:
+        return known
     bits = kind.size * 8
     raw = body.load(f"i{bits}", place.base, place.offset + (not place.element), suffix)
     if not place.element:
         raw = body.swap(bits, raw)
-    return body.let(f"bitcast i{bits} {raw} to {LLVM_TYPES[kind.name]}") if kind.kind == "f" else raw
+    if kind.kind == "f":
+        raw = body.let(f"bitcast i{bits} {raw} to {LLVM_TYPES[kind.name]}")
+    if key is not None and body.block == "start":
+        e.loaded[key] = raw  # what is loaded at the start is known wherever the function gets to
+    return raw
 
 
 def write_number(e: Emitter, place: Place, value: str) -> None:
