@@ -78,9 +78,11 @@ def adopt(
                     touched.add(name)
                 slot.ports, slot.arrivals = as_wanted.ports, as_wanted.arrivals
                 slot.separate = as_wanted.separate
-        same_morphs = running.morphs == wanted.morphs
+        names = touched if running.morphs == wanted.morphs else None
+        for name in running.slots if names is None else names & running.slots.keys():
+            running.slots[name].functions.clear()
         running.entrances, running.morphs = wanted.entrances, wanted.morphs
-        engine.adopted(touched if same_morphs else None)
+        engine.adopted(names)
         for slot, events in opening.arriving:
             arrive(engine, slot, events)
         _hand_over(engine, retired)

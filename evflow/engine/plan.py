@@ -28,6 +28,9 @@ from evflow.stone import Acting, Compiled, Passing
 if TYPE_CHECKING:
     from evflow.codgen.kernel import Result
 
+_MOST_KNOWN = 8
+"""Schemas of events for which a stone's function is known; peers may bring any number."""
+
 _MAX_STAGES = 64
 _MAX_DEPTH = 32
 _MAX_NODES = 50_000
@@ -200,14 +203,26 @@ class _Builder:
         """A compiled stone as a stage, after whatever its input needs first."""
         assert isinstance(slot.stone, Compiled)
         self._names.add(slot.name)
+        key = schema.fingerprint, only
+        known = slot.functions.get(key)
+        if known is None:
+            if len(slot.functions) >= _MOST_KNOWN:
+                slot.functions.clear()
+            known = slot.functions[key] = self._functions_of(slot, slot.stone, schema, only)
+        own, before = known
+        if before is None:
+            return self._own(slot, own, schema, depth)
+        index = self._add(slot, before, False)
+        return Stage(before, index, (Port((self._own(slot, own, before.outputs[0][1], depth),)),))
+
+    def _functions_of(
+        self, slot: Slot, stone: Compiled, schema: Schema, only: str
+    ) -> tuple[Function, Function | None]:
+        """A stone's function for events of a schema, and that of the morph that they need first."""
         fit = slot.fit(schema, self._morphs, only)
         if fit.morph is None:
-            function = slot.stone.function(fit.declared, schema)
-            return self._own(slot, function, schema, depth)
-        before = fit.morph.function(schema)
-        own = slot.stone.function(fit.declared, fit.morph.old)
-        index = self._add(slot, before, False)
-        return Stage(before, index, (Port((self._own(slot, own, fit.morph.old, depth),)),))
+            return stone.function(fit.declared, schema), None
+        return stone.function(fit.declared, fit.morph.old), fit.morph.function(schema)
 
     def _add(self, slot: Slot, function: Function, own: bool) -> int:
         self._stages.append((slot, own))

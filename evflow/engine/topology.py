@@ -18,6 +18,7 @@ from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Compiled, Leaving, Stone
 
 if TYPE_CHECKING:
+    from evflow.codgen.tree import Function
     from evflow.events.batch import EventBatch
 
 T = TypeVar("T")
@@ -64,6 +65,8 @@ class Slot(Struct, eq=False):
         actor: the running half of an acting stone.
         sends: whether its actor gives events to a link.
         stalled: why it cannot keep what comes to it now; "" if it can. Meanwhile what comes is parked.
+        functions: what it runs for events of a schema (its fingerprint) at an input: its function, and that
+            of the morph before it, if any; until it changes.
         kept_before: how far ``kept_ever`` had come when its actor took the place of another.
     """
 
@@ -86,6 +89,7 @@ class Slot(Struct, eq=False):
     actor: Actor | None = None
     sends: bool = False
     stalled: str = ""
+    functions: dict[tuple[str, str], tuple[Function, Function | None]] = field(default_factory=dict)
     kept_before: int = 0
     _loose: int = 0
 
