@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from evflow import mishaps
 from evflow.engine import actors
 from evflow.engine.engine import Engine
+from evflow.engine.plan import Route
 from evflow.engine.snapshot import Arrivals, Parsed, Snapshot, arrive, read
 from evflow.engine.topology import IN, Crossing, Slot, Topology
 from evflow.errors import EvflowError, UnwrittenError
@@ -36,6 +37,7 @@ def adopt(
     drop: Callable[[str], None] = lambda bridge: None,
     snapshots: Mapping[str, Snapshot | Parsed] = MappingProxyType({}),
     made: Difference | None = None,
+    routes: Mapping[tuple[str, str, str], Route] = MappingProxyType({}),
 ) -> Difference:
     """Makes the running topology the wanted one; called in the engine's thread, between two runs.
 
@@ -52,6 +54,7 @@ def adopt(
         drop: forgets the outlet of a bridge that goes; called for those that are there only.
         snapshots: of stones that come from elsewhere; see ``evflow.engine.snapshot``.
         made: what differs between the two topologies, where that is known.
+        routes: how events go on in ``wanted``, as far as that is known; see ``Engine.know``.
 
     Returns:
         What was changed.
@@ -83,6 +86,11 @@ def adopt(
             running.slots[name].functions.clear()
         running.entrances, running.morphs = wanted.entrances, wanted.morphs
         engine.adopted(names)
+        for key, route in routes.items():
+            # A stone that stays has the slot that it had, and statics that come are checked by a plan.
+            same = all(running.slots[name] is wanted.slots[name] for name in route.names)
+            if same and route.names.isdisjoint(snapshots):
+                engine.know(key, route)
         for slot, events in opening.arriving:
             arrive(engine, slot, events)
         _hand_over(engine, retired)

@@ -205,6 +205,10 @@ class Engine:
         self._routes = {k: r for k, r in kept if isinstance(r, Route) and r.names.isdisjoint(names)}
         self._adapters = {k: a for k, a in fit if isinstance(a, Adapter) and k[0] not in names}
 
+    def know(self, key: tuple[str, str, str], route: Route) -> None:
+        """Takes over a route for events at a stone; ``key`` is its name, the input and their fingerprint."""
+        self._routes[key] = route
+
     def _forget_oldest(self, known: dict[tuple[str, str, str], Any]) -> None:
         # Peers may bring schemas without end, and what is known of one takes 50 KB.
         if len(known) >= MOST_SCHEMAS + len(self.topology.slots):

@@ -19,7 +19,7 @@ from evflow import mishaps
 from evflow.engine.actors import asked, text
 from evflow.engine.change import Difference, adopt, difference
 from evflow.engine.engine import Engine
-from evflow.engine.plan import plan_route
+from evflow.engine.plan import Route, plan_route
 from evflow.engine.snapshot import Parsed
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import EvflowError, FlowError, GraphError, SchemaError
@@ -45,11 +45,17 @@ T = TypeVar("T")
 
 
 class Ahead(NamedTuple):
-    """What is to be changed, as it was found before the engine's thread was asked, and ``Engine.adoptions``
-    as it was before that."""
+    """What was found before the engine's thread was asked.
+
+    Attributes:
+        changes: what is to be changed.
+        routes: how events go on from stones that come; see ``Engine.know``.
+        version: ``Engine.version`` before.
+    """
 
     changes: Difference
-    adoptions: int
+    routes: Mapping[tuple[str, str, str], Route]
+    version: int
 
 
 class Alteration:
@@ -65,7 +71,7 @@ class Alteration:
         submitted: stones that programs submit to, besides the sources.
         done: called with what was changed, once it is.
         drop: ends a bridge that goes; by default what it still owes becomes dead letters.
-        ahead: what ``compile_ahead`` found to be changed, and how often the engine had been changed before.
+        ahead: what ``compile_ahead`` has found.
 
     Attributes:
         changes: what is changed.
@@ -96,10 +102,8 @@ class Alteration:
         self._draining: frozenset[str] = frozenset()
         self._repeating: Collection[str] = ()
         self._paused: list[tuple[str, Actor]] = []
-        if ahead is not None and ahead.adoptions == engine.adoptions:
-            self.changes = ahead.changes
-        else:
-            self.changes = difference(engine.topology, wanted)
+        self._ahead = ahead if ahead is not None and ahead.version == engine.version else None
+        self.changes = difference(engine.topology, wanted) if self._ahead is None else self._ahead.changes
         self.entries = self.changes.entries.union(self.changes.leading.intersection(submitted))
 
     def begin(
@@ -161,7 +165,9 @@ class Alteration:
                 raise FlowError("the graph was changed by another change meanwhile; make this change again")
             known = self.changes if wanted is None else None
             topology = self._wanted if wanted is None else wanted
-            made = adopt(self._engine, topology, self._moved, self._drop, snapshots or {}, known)
+            ahead = self._ahead if wanted is None else None
+            routes = ahead.routes if ahead is not None and ahead.version == self._engine.version else {}
+            made = adopt(self._engine, topology, self._moved, self._drop, snapshots or {}, known, routes)
         except BaseException:
             self.cancel()
             raise
@@ -301,13 +307,13 @@ class Changes:
         """Makes a graph the flow's; False if the one it was made from is no longer the flow's."""
         try:
             engine = self._worker.engine
-            adoptions = engine.adoptions
+            version = engine.version
             topology, running = self._prepare(graph), engine.topology
             for name, slot in topology.slots.items():
                 known = running.slots.get(name, slot)
                 if known is not slot:
                     slot.frozen = known.frozen
-            ahead = Ahead(compile_ahead(running, topology), adoptions)
+            ahead = Ahead(*compile_ahead(running, topology), version)
         except CONTAINED:
             other = self._pending
             if other is None and self.graph is base:
@@ -422,7 +428,9 @@ class _Pending:
         self.logged = False
 
 
-def compile_ahead(running: Topology, wanted: Topology) -> Difference:
+def compile_ahead(
+    running: Topology, wanted: Topology
+) -> tuple[Difference, dict[tuple[str, str, str], Route]]:
     """Compiles what a change will need, as far as it is known before, so that events do not wait for it.
 
     Args:
@@ -430,7 +438,8 @@ def compile_ahead(running: Topology, wanted: Topology) -> Difference:
         wanted: the topology as it is to be.
 
     Returns:
-        What has to change.
+        What has to change; and how events of these schemas go on from stones that come, as ``Engine.know``
+        takes it.
 
     Raises:
         CodeError: a route cannot be compiled.
@@ -449,6 +458,7 @@ def compile_ahead(running: Topology, wanted: Topology) -> Difference:
         actors = [slot for slot in wanted.slots.values() if isinstance(slot.stone, Acting)]
         behind_actors = {slot.name for actor in actors for slot in wanted.onward(actor)}
         starts = made.entries | (changed & (wanted.entrances | behind_actors)) | (made.new & wanted.makers)
+    routes: dict[tuple[str, str, str], Route] = {}
     todo, seen = sorted(starts & wanted.slots.keys()), set(starts)
     while todo:
         slot = wanted.slots[todo.pop()]
@@ -457,10 +467,11 @@ def compile_ahead(running: Topology, wanted: Topology) -> Difference:
                 route = plan_route(slot, schema, wanted)
             except SchemaError:
                 continue  # told where such events arrive
+            routes[slot.name, "", schema.fingerprint] = route
             behind = {hop.slot.name for hops in (*route.exits, route.direct) for hop in hops} - seen
             todo += sorted(behind & changed)
             seen |= behind
-    return made
+    return made, routes
 
 
 def _expected(slot: Slot) -> list[Schema]:
