@@ -139,12 +139,12 @@ class LoopCode(Code):
 
     def _made(self, *, optimised: bool) -> Native:
         loop = self._text.loop
-        if optimised or loop is None:
+        if optimised or not loop:
             return super()._made(optimised=optimised)
         self.called = _functions.get(self.ir)
         if self.called is None:
             self.called = _functions[self.ir] = Native(self.ir, "s0", optimised=False)
-        return _shared(loop.apart)
+        return _shared(loop)
 
     def _whole(self) -> str:
         return self._text.whole()
@@ -154,7 +154,7 @@ _functions: WeakValueDictionary[str, Native] = WeakValueDictionary()
 """The machine code of functions by their text; used by one thread at a time, which compiles."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)
 def _shared(loop: str) -> Native:
     """A loop that many functions share."""
     return Native(loop, optimised=False, lasting=True)
@@ -197,10 +197,11 @@ class Runtime:
                 self._system.append((word, key[1]))
             elif key[0] == "scratch":
                 self._words[word] = address(self._scratch)
-            elif key[0] == "function" and code.called is not None:
-                self._words[word] = code.called.address
         for constant in code.constants:
-            self._words[constant.word] = constant.bits
+            bits = constant.bits
+            if bits is None and code.called is not None:
+                bits = code.called.address
+            self._words[constant.word] = bits or 0
         self._inputs = bool(self._attributes or self._stone_attributes or self._system)
         self._words[context.at("grow")] = ctypes.cast(_GROW, ctypes.c_void_p).value or 0
         _runtimes[self._address] = self

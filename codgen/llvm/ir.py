@@ -56,6 +56,9 @@ class Module:
         named: what faults are about, by name, and its number; "" is 0.
     """
 
+    END = "!0 = !{}\n"
+    """How each ends."""
+
     def __init__(self) -> None:
         self._declarations: dict[str, None] = {}
         self._constants: dict[bytes, str] = {}
@@ -87,7 +90,7 @@ class Module:
             for data, name in self._constants.items()
         ]
         declarations = [f"declare {d}" for d in self._declarations]
-        return "\n".join((*constants, *declarations, *self._functions, "!0 = !{}", ""))
+        return "\n".join((*constants, *declarations, *self._functions, self.END))
 
     def add(self, text: str) -> None:
         """Adds a finished function."""

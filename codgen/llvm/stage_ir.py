@@ -9,10 +9,9 @@ The frame is an array on ``run``'s stack: counters, attributes that were set on 
 selections. The optimiser turns it into registers once the stages are inlined; that is why counters are not
 kept in the context, which a callback may read.
 
-A filter alone, as one that is inserted into a running graph is at first, has a ``run`` that depends on the
-width of the events only. It is written and compiled once, and reaches the function by its address. Numbers
-that the function compares with are words of the context, so that in the first tier filters that differ in
-nothing else share its code.
+A filter alone, as one that is inserted into a running graph is at first, has a ``run`` that all of them have:
+it is written and compiled once, and reaches the function by its address. Numbers that the function compares
+with are words of the context, so that in the first tier filters that differ in nothing else share its code.
 """
 
 from __future__ import annotations
@@ -42,42 +41,45 @@ class KernelText(NamedTuple):
         ir: the module; its entry is ``void run(ptr context)``.
         context: what the words of the context are.
         names: what faults are about, by number.
-        loop: where ``run`` is one that others share, that; ``ir`` is then the function alone, ``s0``.
-        constants: the numbers that the function takes from the context.
+        loop: where ``run`` is one that others share, its module; ``ir`` is then the function alone, ``s0``.
+        constants: what the two take from the context.
     """
 
     ir: str
     context: Context
     names: tuple[str, ...]
-    loop: Loop | None = None
+    loop: str = ""
     constants: tuple[Constant, ...] = ()
 
     def whole(self) -> str:
-        """The module with all that it calls and compares with in it."""
-        if self.loop is None:
+        """The module with all that it calls, and the numbers that it takes from the context, in it."""
+        if not self.loop:
             return self.ir
         function = self.ir.replace("define i64 @s0(", "define internal i64 @s0(", 1)
-        function = _LIFTED.sub(lambda found: self.constants[int(found[1])].text, _LOADED.sub("", function))
-        return function + self.loop.text
+        texts = {constant.name: constant.text for constant in self.constants}
+        both = _LOADED.sub("", function + self.loop.removesuffix(Module.END))
+        return _LIFTED.sub(lambda found: texts[found[1]], both)
 
 
 class Constant(NamedTuple):
-    """A number that a function takes from the context.
+    """What code takes from the context that is always the same.
 
     Attributes:
+        name: of the value in the code.
         word: the word that holds it.
-        bits: what that has to be.
-        text: the number as an operand.
+        bits: what that has to be; None for the address of the function.
+        text: the value as an operand.
     """
 
+    name: str
     word: int
-    bits: int
+    bits: int | None
     text: str
 
 
-_LIFTED = re.compile(r"%k(\d+)\b")
-_LOADED = re.compile(r"  %(at\.)?k\d+ = .*\n")
-"""The operand of such a number, and where it is loaded."""
+_LIFTED = re.compile(r"%(k\d+|width|s0)\b")
+_LOADED = re.compile(r"  %(at\.)?(k\d+|width|s0) = .*\n")
+"""The operand of such a value, and where it is loaded."""
 
 
 class _StageWriter(Host):
@@ -122,7 +124,7 @@ class _StageWriter(Host):
             return text
         name, word = f"k{len(taken)}", self.context.at("constant", len(taken))
         held = struct.pack(FORMATS[expr.type], expr.value).ljust(8, b"\0")
-        taken.append(Constant(word, int.from_bytes(held, sys.byteorder, signed=True), text))
+        taken.append(Constant(name, word, int.from_bytes(held, sys.byteorder, signed=True), text))
         self.body.load_at_entry(name, LLVM_TYPES[expr.type], "%ctx", 8 * word)
         return f"%{name}"
 
@@ -174,14 +176,19 @@ class _StageWriter(Host):
         self._write_fault(e)
         body.finish()
 
-    def write_alone(self) -> None:
-        """Writes the function and nothing that follows: ``i64 s0(…)`` gives its result, 0 after a fault."""
+    def write_alone(self) -> list[Constant]:
+        """Writes the function and nothing that follows: ``i64 s0(…)`` gives its result, 0 after a fault.
+
+        Returns:
+            The numbers that it takes from the context.
+        """
         e, result = self._write_function()
         self.body.ret(f"i64 {result}")
         self._write_fault(e)
         if self.body.open:
             self.body.ret("i64 0")
         self.body.finish()
+        return self.constants or []
 
     def _write_function(self) -> tuple[FunctionEmitter, str]:
         """Writes the function up to its result, which it gives and notes."""
@@ -368,17 +375,17 @@ def _append_row(body: ContextBody, frame: Context, place: str, exit: int, row: s
 
 def write_kernel(routes: Routes) -> KernelText:
     """Writes the module of a tree."""
-    schema = routes.buffers[0].schema
-    width = 0 if schema is None else schema.width
     if routes.lone_filter:
-        return _write_lone(routes, width)
+        return _write_lone(routes)
     module, context, frame = Module(), new_context(), Context()
     context.at("counts", width=4 * routes.stones)
     for node in reversed(routes.nodes):
         _StageWriter(module, context, frame, routes, node).write()
     body = ContextBody(module, context, _RUN)
     place = _begin_frame(body, frame)
-    with _each_event(body, width) as (event, row, pos, count):
+    schema = routes.buffers[0].schema
+    width = None if schema is None or schema.width is None else str(schema.width)
+    with _each_event(body, schema is not None, width) as (event, row, pos, count):
         for node in routes.entry:
             arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
             body.do(f"call void @s{node.number}({arguments})")
@@ -391,45 +398,40 @@ def write_kernel(routes: Routes) -> KernelText:
 _RUN = "void @run(ptr noalias %ctx) nounwind"
 
 
-class Loop(NamedTuple):
-    """The ``run`` of filters that are alone.
-
-    Attributes:
-        text: the function, which calls ``@s0``.
-        apart: the module of the function, as it calls what the word ``function`` names.
-        context, frame: what their words are.
-    """
-
-    text: str
-    apart: str
-    context: Context
-    frame: Context
-
-
-def _write_lone(routes: Routes, width: int | None) -> KernelText:
+def _write_lone(routes: Routes) -> KernelText:
     """Writes a filter that is alone; the loop is there already, unless it is the first of its kind."""
-    loop = _lone_loop(width, bool(routes.exits))
-    module, context = Module(), loop.context.copy()
-    writer = _StageWriter(module, context, loop.frame, routes, routes.entry[0], alone=True)
-    writer.write_alone()
-    return KernelText(module.text(), context, tuple(module.named), loop, tuple(writer.constants or ()))
+    schema = routes.buffers[0].schema
+    width = None if schema is None else schema.width
+    loop, shared, frame = _lone_loop(schema is not None, width is not None, bool(routes.exits))
+    module, context = Module(), shared.copy()
+    writer = _StageWriter(module, context, frame, routes, routes.entry[0], alone=True)
+    constants = writer.write_alone()
+    constants.append(Constant("s0", context.at("function"), None, "@s0"))
+    constants.append(Constant("width", context.at("width"), width or 0, str(width)))
+    return KernelText(module.text(), context, tuple(module.named), loop, tuple(constants))
 
 
-@lru_cache(maxsize=256)
-def _lone_loop(width: int | None, linked: bool) -> Loop:
-    """The loop over events of this width; see ``_each_event``. ``linked``: whether what passes goes on."""
+@lru_cache(maxsize=8)
+def _lone_loop(seen: bool, fixed: bool, linked: bool) -> tuple[str, Context, Context]:
+    """The ``run`` of filters that are alone, with the words of its context and of its frame.
+
+    Args:
+        seen, fixed: whether anybody looks at the events, and whether all are of one width.
+        linked: whether what passes goes on.
+    """
     module, context, frame = Module(), new_context(), Context()
-    word = context.at("function")
-    counts = context.at("counts", width=4)
+    function, width, counts = context.at("function"), context.at("width"), context.at("counts", width=4)
     frame.at("result"), frame.at("faults", 0), frame.at("sent", 0)
     if linked:
         frame.at("address", "exit", 0), frame.at("length", "exit", 0)
     body = ContextBody(module, context, _RUN)
     place = _begin_frame(body, frame)
     sent = body.at(place, 8 * frame.at("sent", 0))
-    with _each_event(body, width) as (event, row, pos, count):
+    body.load_at_entry("s0", "ptr", "%ctx", 8 * function)
+    body.load_at_entry("width", "i64", "%ctx", 8 * width)
+    with _each_event(body, seen, "%width" if fixed else None) as (event, row, pos, count):
         arguments = f"ptr %ctx, ptr {place}, ptr {event}, i64 {row}, i64 {pos}, i64 1"
-        result = body.let(f"call i64 @s0({arguments})")
+        result = body.let(f"call i64 %s0({arguments})")
         if linked:
             passed = body.let(f"zext i1 {body.let(f'icmp ne i64 {result}, 0')} to i64")
             body.put("i64", body.let(f"add i64 {body.get('i64', sent)}, {passed}"), sent)
@@ -440,10 +442,7 @@ def _lone_loop(width: int | None, linked: bool) -> Loop:
         body.set_word(at, total)
     _write_ends(body, frame, place)
     body.finish()
-    text = module.text()
-    found = f"start:\n  %at = getelementptr i8, ptr %ctx, i64 {8 * word}\n  %s0 = load ptr, ptr %at\n"
-    apart = text.replace("start:\n", found, 1).replace("call i64 @s0(", "call i64 %s0(", 1)
-    return Loop(text.removesuffix("!0 = !{}\n"), apart, context, frame)
+    return module.text(), context, frame
 
 
 def _begin_frame(body: ContextBody, frame: Context) -> str:
@@ -457,22 +456,25 @@ def _begin_frame(body: ContextBody, frame: Context) -> str:
 
 
 @contextmanager
-def _each_event(body: ContextBody, width: int | None) -> Iterator[tuple[str, str, str, str]]:
+def _each_event(body: ContextBody, seen: bool, width: str | None) -> Iterator[tuple[str, str, str, str]]:
     """A loop over the selected events; gives the address, row and position of each, and how many there are.
 
     Args:
-        width: their width; None if it varies, 0 if nobody looks at them.
+        seen: whether anybody looks at them.
+        width: their width (i64); None if it varies.
     """
     context = body.context
     data, selection = body.word(context.at("data"), "ptr"), body.word(context.at("selection"), "ptr")
-    offsets = body.word(context.at("offsets"), "ptr") if width is None else ""
+    offsets = body.word(context.at("offsets"), "ptr") if seen and width is None else ""
     count = body.word(context.at("count"))
     with body.counted(count) as (pos, _):
         row = selected(body, selection, pos)
-        if width is None:
+        if not seen:
+            start = "0"
+        elif width is None:
             start = body.load("i64", offsets, body.let(f"shl i64 {row}, 3"))
         else:
-            start = body.let(f"mul i64 {row}, {width}") if width else "0"
+            start = body.let(f"mul i64 {row}, {width}")
         yield body.at(data, start), row, pos, count
 
 
