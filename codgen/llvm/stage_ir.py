@@ -406,8 +406,9 @@ def _write_lone(routes: Routes) -> KernelText:
     module, context = Module(), shared.copy()
     writer = _StageWriter(module, context, frame, routes, routes.entry[0], alone=True)
     constants = writer.write_alone()
-    constants.append(Constant("s0", context.at("function"), None, "@s0"))
-    constants.append(Constant("width", context.at("width"), width or 0, str(width)))
+    words = shared.words
+    constants.append(Constant("s0", words["function",], None, "@s0"))
+    constants.append(Constant("width", words["width",], width or 0, str(width)))
     return KernelText(module.text(), context, tuple(module.named), loop, tuple(constants))
 
 

@@ -153,9 +153,11 @@ class Expressions(Translator):
         return b"".join(parts)
 
     def expr_StructRef(self, node: Any) -> Operand:
-        of = self.operand(node.name)
-        with self.builder.at(self.place(node.field)):
-            return self.builder.field(of, node.field.name)
+        of, builder = self.operand(node.name), self.builder
+        before, builder.pos = builder.pos, self.place(node.field)
+        field = builder.field(of, node.field.name)
+        builder.pos = before
+        return field
 
     def expr_ArrayRef(self, node: Any) -> Operand:
         of, index = self.operand(node.name), self.value(node.subscript)

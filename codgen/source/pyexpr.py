@@ -148,10 +148,12 @@ class Expressions(Translator):
             if node.attr in _CONSTANTS:
                 return self.builder.const("f64", _CONSTANTS[node.attr])
             raise self.error(f"math.{node.attr} can only be called, if it is known", node)
-        of = self.operand(node.value)
+        of, builder = self.operand(node.value), self.builder
         # A field stands where its name does.
-        with self.builder.at(self.place(node, node.attr)):
-            return self.builder.field(of, node.attr)
+        before, builder.pos = builder.pos, self.place(node, node.attr)
+        field = builder.field(of, node.attr)
+        builder.pos = before
+        return field
 
     def expr_Subscript(self, node: ast.Subscript) -> Operand:
         of = self.operand(node.value)
