@@ -160,7 +160,9 @@ def check(
         AssertionError: they differ.
     """
     unseen = function.inputs[0][1] is None and random.random() < 0.5
-    stage = Stage(function, 0, tuple(Port((), n) for n in range(PORTS)))
+    # A filter with one way out has a loop that all such filters share.
+    alone = function.kind == "filter" and not function.sent and not function.sets
+    stage = Stage(function, 0, tuple(Port((), n) for n in range(1 if alone else PORTS)))
     code = KernelCode((stage,), None if unseen else inputs.schema)
     everything = range(len(inputs.events))
     chosen = sorted(random.sample(everything, random.randrange(len(inputs.events) + 1)))
