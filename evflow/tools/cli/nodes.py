@@ -42,6 +42,9 @@ _MORE = 0.5
 _GLANCE = 0.2
 """Seconds between two looks at whether the daemon still works."""
 
+_SWITCH = 2e-4
+"""Seconds until Python goes from one busy thread to another; Python itself has 5 ms."""
+
 _COLOURS = {
     "DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red",
     "ok": "green", "warning": "yellow", "wrong": "red",
@@ -119,8 +122,8 @@ def node(
     settings |= {"storage": folder, "control": control or None, "memory": memory << 20}
     # Whoever calls this within a program gets that back as it was.
     with (
-        printed(level, log_format), kept_log(level) as ring, _modules_here(), ExitStack() as signals,
-        Daemon(name, listen, **settings) as daemon, ExitStack() as served,
+        printed(level, log_format), kept_log(level) as ring, _modules_here(), _prompt(),
+        ExitStack() as signals, Daemon(name, listen, **settings) as daemon, ExitStack() as served,
     ):  # fmt: skip
         daemon.rpc.table["logs"] = lambda peer, given, reply: reply(ring.since(int(given["since"])))
         if metrics is not None:
@@ -129,6 +132,18 @@ def node(
             click.echo(f"node {daemon.node.name} listens at {contact}")
         sys.stdout.flush()
         _wait(daemon, signals)
+
+
+@contextmanager
+def _prompt() -> Iterator[None]:
+    """Within the ``with`` block Python goes from one busy thread to another soon: handlers that compute hold
+    up links and other deployments for less."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _address(text: str) -> tuple[str, int]:
