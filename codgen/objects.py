@@ -26,16 +26,16 @@ from evflow.schema.description import held_record
 
 _log = logging.getLogger("evflow.flow")
 
-Append = Callable[[Any], bool]
+Append = Callable[[Any], int]
 Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def append_event(schema: Schema, words: Words) -> Append | None:
     """The function that encodes an event of the schema's class where ``words`` say.
 
-    It gives True if it has taken the event, else False: the event is none of the very class, a value is not
-    plainly right, there is no room, another thread is writing a large one, or the calling thread is the one
-    that ``words`` name.
+    It gives True if it has taken the event, ``append_ir.SENT`` if the event is sent already, else False: the
+    event is none of the very class, a value is not plainly right, there is no room, another thread is writing
+    a large one, or the calling thread is the one that ``words`` name.
 
     Args:
         schema: the events' schema.

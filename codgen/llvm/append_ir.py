@@ -30,13 +30,17 @@ PYTHON_FUNCTIONS = {
 }
 """The functions of Python that the code calls, and how they are declared."""
 
-WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks", "row")
+WORDS = ("at", "end", "thread", "gate", "rejected", "writing", "mark", "marks", "row", "express")
 """The words behind the array that a function has as its ``self``: the address where the next bytes go, that
 where the memory ends, the thread whose bytes it does not take, the address of a function ``i64 (ptr event)``
 that says by 0 that an event is not to be kept (0 for none), how many were not, and whether an event is being
 written while other threads run, so that no other one is taken. Where the width of events varies, also the
-address where that of the next one's end is noted, and that where the memory for it ends. The last is for
-tables (``table_ir``): the row to go on with, or -1 where a table is taken whole or not at all."""
+address where that of the next one's end is noted, and that where the memory for it ends. The next is for
+tables (``table_ir``): the row to go on with, or -1 where a table is taken whole or not at all. The last is
+the address of the words of what sends events at once (``express_ir``), or 0."""
+
+SENT = 2
+"""What the function gives for an event that is sent already; for others that were taken it gives True."""
 
 # Bytes from the beginning of an object of CPython or numpy to what it is and holds.
 TYPE = 8
@@ -168,12 +172,27 @@ class Append(Checks):
             self.set_word("mark", body.let(f"add i64 {self._mark}, 8"))
         if let_go:
             self._let_go_of_objects(let_go)
+        self._send(done)
         body.begin(done)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 1"))
         body.begin(self.refuse)
         body.ret("ptr " + body.call("ptr", "@ev_PyBool_FromLong", "i64 0"))
         body.finish()
         return body.module.text()
+
+    def _send(self, done: str) -> None:
+        """Has what was written sent at once, if it may be; else it goes on at ``done``."""
+        body = self.body
+        express = self.word("express", "ptr")
+        send, sent = body.label(), body.label()
+        body.branch(body.let(f"icmp eq ptr {express}, null"), done, send)
+        body.begin(send)
+        at = body.let(f"ptrtoint ptr {self.target} to i64")
+        given = (f"ptr {express}", f"i64 {at}", f"i64 {self._behind}")
+        gone = body.call("i64", body.load("ptr", express), *given)
+        body.branch(body.let(f"icmp eq i64 {gone}, 0"), done, sent)
+        body.begin(sent)
+        body.ret("ptr " + body.call("ptr", "@ev_PyLong_FromLongLong", f"i64 {SENT}"))
 
     def _copy_last(self) -> str:
         """Copies arrays and the like, while other threads run if they are much; gives a pointer that is null

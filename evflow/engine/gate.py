@@ -38,6 +38,48 @@ class Gate(Struct, frozen=True):
         self.filter.counts[DROPPED] += count
 
 
+class Way(Struct, frozen=True):
+    """The way that events take from a source to a bridge, where they arrive as they came.
+
+    Attributes:
+        crossed: the stones before the bridge.
+        bridge: the bridge.
+    """
+
+    crossed: tuple[Slot, ...]
+    bridge: Slot
+
+    def passed(self, count: int) -> None:
+        """Counts events that were sent over the bridge at once."""
+        for slot in self.crossed:
+            slot.counts[IN] += count
+            slot.counts[OUT] += count
+        self.bridge.counts[IN] += count
+
+
+def way_of(slot: Slot, schema: Schema, topology: Topology, gate: Gate | None) -> Way | None:
+    """The way of events of a schema that come in at a stone, and that a gate has passed.
+
+    Returns:
+        None if they get elsewhere than to one bridge, or not as they are.
+    """
+    crossed: list[Slot] = []
+    input = ""
+    while isinstance(slot.stone, Passing) or (gate is not None and slot is gate.filter):
+        links = slot.ports.get(0, ())
+        if slot.frozen or len(links) != 1 or slot in crossed:
+            return None
+        crossed.append(slot)
+        slot, input = topology.slots[links[0].target], links[0].input
+    if slot.frozen or slot.stalled or not slot.sends:
+        return None
+    try:
+        fit = slot.fit(schema, topology.morphs, input)
+    except (SchemaError, CodeError):
+        return None
+    return Way(tuple(crossed), slot) if fit.morph is None else None
+
+
 def gate_of(slot: Slot, schema: Schema, topology: Topology) -> Gate | None:
     """The gate for events of a schema at a stone.
 

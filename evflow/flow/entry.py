@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any
 
-from evflow.codgen.objects import Words, append_bytes, append_event, is_usable
+from evflow.codgen.objects import Append, Words, append_bytes, append_event, is_usable
 from evflow.codgen.tables import append_listed
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
@@ -40,12 +40,12 @@ _SETTING = Lock()
 
 
 def _encoding_writer(
-    kind: type, schema: Schema, append: Callable[[bytes], bool], thread: int | None
-) -> Callable[[Any], bool | tuple[Piece, ...]]:
+    kind: type, schema: Schema, append: Append, thread: int | None
+) -> Callable[[Any], int | tuple[Piece, ...]]:
     """Encodes the events of a class in Python and writes them to the submit buffer; see ``_Short.encode``."""
     encode = encoder_parts(schema)
 
-    def write(event: Any) -> bool | tuple[Piece, ...]:
+    def write(event: Any) -> int | tuple[Piece, ...]:
         if event.__class__ is not kind or get_ident() == thread:
             return False
         parts = encode(event)
@@ -54,15 +54,15 @@ def _encoding_writer(
     return write
 
 
-def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
+def _table_writer(schema: Schema, words: Words) -> Append:
     """Writes small tables, columns or events, to the submit buffer; see ``_Short.write_table``."""
-    columns: Callable[[Any], bool] = _take_none
-    events: Callable[[Any], bool] = _take_none
+    columns: Append = _take_none
+    events: Append = _take_none
     names = [field.name for field in schema.fields]
     # The function is given the fields of a record, each as a column, so a column of records is not for it.
     flat = not any(isinstance(field.type, Record) for field in schema.fields)
 
-    def write(table: Any) -> bool:
+    def write(table: Any) -> int:
         nonlocal columns, events
         if type(table) is list:
             if events is _take_none:
@@ -82,7 +82,7 @@ def _table_writer(schema: Schema, words: Words) -> Callable[[Any], bool]:
     return write
 
 
-def _bound(schema: Schema, name: str, words: Words) -> Callable[[Any], bool]:
+def _bound(schema: Schema, name: str, words: Words) -> Append:
     """An encoder of tables that writes to the submit buffer, once it is as fast as it will be."""
     encoder = schema.made.get(name)
     return encoder.bound(words) if encoder is not None and encoder.settled else _take_none
@@ -101,7 +101,8 @@ class _Short:
 
     Attributes:
         turns: wakes the flow's thread.
-        write: writes an event of that class to the submit buffer, and gives True; else it gives False.
+        write: writes an event of that class to the submit buffer, and gives True, or ``append_ir.SENT`` if
+            the event is sent already; else it gives False.
         encode: the same for values that are not plainly right, such as scalars of numpy; of an event that is
             large, or finds no room, it gives the parts.
         kind: the class; None where ``hand_over`` takes none.
@@ -110,9 +111,9 @@ class _Short:
     """
 
     turns: Turns
-    write: Callable[[Any], bool] = _take_none
-    encode: Callable[[Any], bool | tuple[Piece, ...]] = _take_none
-    write_table: Callable[[Any], bool] = _take_none
+    write: Append = _take_none
+    encode: Callable[[Any], int | tuple[Piece, ...]] = _take_none
+    write_table: Append = _take_none
     kind: type | None = None
     hand_over: Callable[[Any], object] = _take_none
 
@@ -180,16 +181,16 @@ class Entry:
             FlowError: the flow is closed, or stayed full.
         """
         short = self._short
-        if attrs is None and short.write(event):
-            if short.turns.wanted:
+        if attrs is None and (taken := short.write(event)):
+            if short.turns.wanted and taken is True:
                 self._wake()
         elif event.__class__ is short.kind and attrs is None and get_ident() == self._worker.ident:
             short.hand_over(event)
         else:
-            taken = short.encode(event) if attrs is None else False
-            if taken is not True:
-                self._submit_carefully(event, attrs, timeout, taken)
-            elif short.turns.wanted:
+            parts = short.encode(event) if attrs is None else False
+            if parts is False or isinstance(parts, tuple):
+                self._submit_carefully(event, attrs, timeout, parts)
+            elif short.turns.wanted and parts is True:
                 self._wake()
 
     def _wake(self) -> None:
@@ -333,7 +334,7 @@ class Entry:
         event: Any,
         attrs: AttributeValues | None,
         timeout: float | None,
-        taken: bool | tuple[Piece, ...],
+        taken: int | tuple[Piece, ...],
     ) -> None:
         """Submits an event that the short way did not take; ``taken`` has its parts if it is encoded."""
         worker, queue, short = self._worker, self._queue, self._short

@@ -7,8 +7,11 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from evflow.codgen.express import Express
 from evflow.engine.topology import Crossing, Slot
+from evflow.events.batch import EventBatch
 from evflow.events.gather import Place
+from evflow.schema import Schema
 from evflow.stone import Actor
 
 
@@ -84,6 +87,15 @@ class Net(Protocol):
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself (``leaving``), would get to a stone or
         a bridge that is full."""
+
+    def express(self, bridge: str, schema: Schema) -> Express | None:
+        """What may send events of a schema over a bridge by itself until the next turn; None if nobody
+        may."""
+        return None
+
+    def went(self, bridge: str, batch: EventBatch, counts: list[int]) -> None:
+        """It has sent these events, as frames of so many each."""
+        return
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler somewhere behind ``entry`` has submitted to ``onward``."""

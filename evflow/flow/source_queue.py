@@ -7,11 +7,14 @@ to fill. Everything else, as a batch or an event with attributes, is an item of 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from evflow import mishaps
+from evflow.codgen.express import Express
 from evflow.codgen.native import is_busy
 from evflow.engine.gate import gate_of
 from evflow.engine.topology import Slot, Topology
@@ -20,7 +23,10 @@ from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
 from evflow.events.gather import Room, address_of
 from evflow.flow.submit_buffer import MOST, SubmitBuffer
+from evflow.mishaps import CONTAINED
 from evflow.schema import Schema
+
+_log = logging.getLogger("evflow.flow")
 
 _JOINED = 64 << 10
 """Bytes up to which single events are joined to a batch."""
@@ -178,6 +184,22 @@ class SourceQueue:
             self._add(self.buffer.take())
             return self._came
 
+    def lend(self, express: Express) -> None:
+        """Has events of the submit buffer sent at once, while nothing waits; see ``gone``."""
+        with self._lock:
+            if not (self.ready or self._items or self._sealed):
+                self.buffer.lend(express)
+
+    def gone(self) -> tuple[EventBatch, list[int]] | None:
+        """Ends that; gives the events that were sent, and how many each message has."""
+        with self._lock:
+            self._add(self.buffer.take())
+            gone, self.buffer.gone = self.buffer.gone, None
+            if gone is not None:
+                self._came += 1
+                self.taken += 1
+        return gone
+
     def take(self) -> Iterator[EventBatch]:
         """Takes out what waits now, as few batches as its order allows; what is not asked for stays."""
         if not self.ready:
@@ -217,7 +239,10 @@ class SourceQueue:
             buffer.sync()
         elif buffer.schema is not None and not is_busy():
             self._gated = True
-            buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
+            try:
+                buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
+            except CONTAINED as error:
+                mishaps.tell(_log, f"stone {self.slot.name!r}", "no filter is asked ahead of it", error)
 
     def ungate(self) -> None:
         """From now on all events are taken in: the graph changes."""

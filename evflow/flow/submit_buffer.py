@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from evflow.codgen.express import Express
 from evflow.codgen.llvm.append_ir import WORDS
 from evflow.engine.gate import Gate
 from evflow.events.batch import EventBatch
@@ -46,7 +47,7 @@ _MANY = 20_000
 _WINK = 20e-6
 """Seconds between two looks whether a large event is written."""
 
-_AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END, _ROW = map(WORDS.index, WORDS)
+_AT, _END, _THREAD, _GATE, _REJECTED, _WRITING, _MARK, _MARKS_END, _ROW, _EXPRESS = map(WORDS.index, WORDS)
 
 
 class SubmitBuffer:
@@ -58,6 +59,8 @@ class SubmitBuffer:
         least: bytes that an event takes at least; for varying widths, those of a small one.
         wanted: bytes of the events that there was to be room for last.
         many: whether enough events came for a gate to pay.
+        gate: the filter that is asked for each event; None if none is.
+        gone: the events that were sent at once, and how many each message has; None if there are none.
     """
 
     def __init__(self) -> None:
@@ -82,8 +85,10 @@ class SubmitBuffer:
         # Where the events begin that were not taken out.
         self._start = 0
         self._taken = 0
-        self._gate: Gate | None = None
+        self.gate: Gate | None = None
         self._counted = 0
+        self.gone: tuple[EventBatch, list[int]] | None = None
+        self._express: Express | None = None
 
     def begin(self, schema: Schema, thread: int, room: Room) -> None:
         """Says whose events will lie here; see ``renew``.
@@ -116,8 +121,27 @@ class SubmitBuffer:
         left: int = self._words[_MARKS_END] - self._words[_MARK]
         return left // self._ends.itemsize
 
+    def lend(self, express: Express) -> None:
+        """From now on events are sent at once, as far as they can be, until something is taken out."""
+        express.lend(self._start, None if self.schema is None else self.schema.width)
+        self._express = express
+        self._words[_EXPRESS] = express.address
+
     def take(self) -> EventBatch | None:
-        """Takes out what lies here."""
+        """Takes out what lies here and was not sent at once."""
+        if self._express is None:
+            return self._take()
+        self._words[_EXPRESS] = 0
+        frames, self._express = self._express.settle(), None
+        taken = self._take()
+        if not frames:
+            return taken
+        assert taken is not None
+        count = sum(frames)
+        self.gone = taken.slice(0, count), frames
+        return taken.slice(count, taken.rows) if count < taken.rows else None
+
+    def _take(self) -> EventBatch | None:
         size = self.waiting
         if not size:
             return None
@@ -191,21 +215,16 @@ class SubmitBuffer:
 
     # --- the gate
 
-    @property
-    def gated(self) -> bool:
-        """Whether a filter is asked for each event."""
-        return self._gate is not None
-
     def set_gate(self, gate: Gate | None) -> None:
         """From now on a filter is asked for each event; called by the engine's thread, as ``sync``."""
         self._words[_GATE] = 0
         self.sync()
-        self._gate = gate
+        self.gate = gate
         self._words[_GATE] = 0 if gate is None else gate.code.address
 
     def sync(self) -> None:
         """Has the gate count what it has rejected."""
         rejected = self._words[_REJECTED] - self._counted
-        if rejected and self._gate is not None:
-            self._gate.rejected(rejected)
+        if rejected and self.gate is not None:
+            self.gate.rejected(rejected)
             self._counted += rejected

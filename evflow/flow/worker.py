@@ -23,6 +23,7 @@ from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
 from evflow.flow.drains import Drain, End, Flush, Waiting, check_timeout
+from evflow.flow.express import Lender
 from evflow.flow.handed import Handed
 from evflow.flow.hooks import Hooks
 from evflow.flow.net import Net
@@ -80,6 +81,7 @@ class Worker:
         self._tasks: deque[Callable[[], None]] = deque()
         self._link_tasks: deque[Callable[[], None]] = deque()
         self._handed = Handed(engine, net.aside, max_events, max_bytes)
+        self._lender = Lender(engine, net)
         self._until = 0.0
         self._entry: Slot | None = None
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
@@ -118,10 +120,9 @@ class Worker:
             queue: the stone's source queue.
             reason: why, for whoever submits to it.
         """
-        left = queue.end(reason)
         with self._queues_lock:
             self._queues = [each for each in self._queues if each is not queue]
-        return left
+        return queue.end(reason)
 
     def each_turn(self, call: Callable[[float], float | None], links: bool = False) -> Callable[[], None]:
         """From now on the thread calls this in each of its turns, with the time of ``time.monotonic``.
@@ -149,8 +150,7 @@ class Worker:
             return
         self._wait_for_room(queue, timeout)
         queue.put(item)
-        wake = self.turns.await_one if isinstance(item, tuple) and self.turns.wanted else self.wake
-        wake()
+        (self.turns.await_one if isinstance(item, tuple) and self.turns.wanted else self.wake)()
 
     def enter_inner(self, queue: SourceQueue, item: Item) -> None:
         """Puts in what a handler submits in the engine's thread, which cannot wait for room.
@@ -487,9 +487,12 @@ class Worker:
         for queue in self._queues:
             if queue.waiting and not self._net.blocked(queue.slot):
                 return not self._held_up()
+        if not self._held_up():
+            self._lender.lend(self._queues)
         return False
 
     def _turn(self) -> None:
+        self._lender.settle()
         now = time.monotonic()
         self._until = now + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
@@ -549,10 +552,7 @@ class Worker:
     def _take(self) -> None:
         for queue in self._queues:
             if queue.buffer.many:
-                try:
-                    queue.gate(self.engine.topology)
-                except CONTAINED as error:
-                    mishaps.tell(_log, f"stone {queue.slot.name!r}", "no filter is asked ahead of it", error)
+                queue.gate(self.engine.topology)
             if queue.waiting:
                 self._run_queue(queue, False)
 

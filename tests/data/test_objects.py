@@ -101,9 +101,9 @@ class Memory:
         self.start = self.data.ctypes.data
         self.ends = np.zeros(marks, np.int64)
         mark = self.ends.ctypes.data
-        self.words = np.array(
-            [self.start, self.start + size, thread, 0, 0, 0, mark, mark + self.ends.nbytes], np.int64
-        )
+        self.words = np.zeros(len(WORDS), np.int64)
+        self.words[:3] = self.start, self.start + size, thread
+        self.words[6:8] = mark, mark + self.ends.nbytes
         append = append_bytes(self.words, bool(marks)) if schema is None else append_event(schema, self.words)
         assert append is not None, "this Python keeps objects in another way"
         self.append = append
@@ -353,7 +353,8 @@ def test_functions_outlive_what_they_were_made_with() -> None:
             x: int
 
         data = np.zeros(100, np.uint8)
-        words = np.array([data.ctypes.data, data.ctypes.data + 100, 0, 0, 0, 0, 0, 0], np.int64)
+        words = np.zeros(len(WORDS), np.int64)
+        words[:2] = data.ctypes.data, data.ctypes.data + 100
         append = append_event(Short.schema, words)
         assert append is not None
         assert append(Short(5))

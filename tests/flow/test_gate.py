@@ -12,6 +12,7 @@ import pytest
 
 import evflow as ev
 from evflow.codgen.gate import gate
+from evflow.codgen.llvm.append_ir import WORDS
 from evflow.codgen.objects import append_event
 from evflow.engine.gate import Gate
 from evflow.engine.topology import DROPPED, IN, Slot
@@ -52,7 +53,8 @@ def test_a_gate_keeps_what_the_filter_passes(code: str, passes: Callable[[Any], 
     assert code_of is not None
     data = np.zeros(len(events) * (Rec.schema.width or 0), np.uint8)
     start = data.ctypes.data
-    words = np.array([start, start + len(data), 0, code_of.address, 0], np.int64)
+    words = np.zeros(len(WORDS), np.int64)
+    words[:4] = start, start + len(data), 0, code_of.address
     append = append_event(Rec.schema, words)
     assert append is not None
     assert all(append(event) for event in events)
@@ -98,7 +100,8 @@ def test_events_with_arrays_are_whole_behind_a_gate(kind: Any, length: int) -> N
     code = gate(ev.Filter("input.key % 3 == 1").function(kind.schema, kind.schema))
     assert code is not None
     data = np.zeros(len(kept) * (kind.schema.width or 0), np.uint8)
-    words = np.array([data.ctypes.data, data.ctypes.data + len(data), 0, code.address, 0, 0], np.int64)
+    words = np.zeros(len(WORDS), np.int64)
+    words[:4] = data.ctypes.data, data.ctypes.data + len(data), 0, code.address
     append = append_event(kind.schema, words)
     assert append is not None
     # There is no room for the last one, whatever the gate says.
@@ -135,7 +138,7 @@ def warm(flow: ev.Flow, events: int = 50) -> None:
 
 
 def gated(flow: ev.Flow) -> bool:
-    return flow["recs"]._queue.buffer.gated
+    return flow["recs"]._queue.buffer.gate is not None
 
 
 def filtered(code: str = "input.key % 2 == 0") -> tuple[ev.Graph, list[int]]:

@@ -48,5 +48,8 @@ class Remote:
     def joined(self, connection: Any, opened: bool) -> None:
         pass
 
+    def lend(self, connection: Any, express: Any) -> bytes | None:
+        return None
+
     def leave_shortcut(self, connection: Any) -> None:
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import evflow as ev
+from evflow.flow import entry
+from evflow.net.link.outlet import Outlet
 from tests.node import graphs
 from tests.node.processes import NodeProcess, free_port, running, wait_for
 
@@ -60,6 +63,44 @@ def test_the_middle_process_killed_at_random_moments_loses_and_doubles_nothing()
     # The kills met events that were not safe yet, and each ended a session.
     assert owing > KILLS // 2
     assert sessions > KILLS // 2
+
+
+@pytest.mark.slow
+def test_what_is_sent_at_once_survives_the_kills_of_its_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that the submitting thread sends itself, one by one: all arrive, once and in order."""
+    at_once: list[int] = []
+    went = Outlet.went
+
+    def noting(self: Outlet, batch: ev.EventBatch, counts: list[int]) -> None:
+        at_once.append(batch.rows)
+        went(self, batch, counts)
+
+    monkeypatch.setattr(Outlet, "went", noting)
+    monkeypatch.setattr(entry, "_MANY", 1)
+    randomness = random.Random(5)
+    with (
+        NodeProcess("chain", "last", listen="tcp://127.0.0.1:0", heartbeat=BEAT) as last,
+        NodeProcess(
+            "chain", "middle", listen=f"tcp://127.0.0.1:{free_port()}", peers={"last": last.contact},
+            heartbeat=BEAT,
+        ) as middle,
+    ):  # fmt: skip
+        node = ev.Node("first", peers={"middle": middle.contact}, heartbeat=BEAT)
+        with running(graphs.chain([]), node, **LITTLE) as flow:
+            number = 0
+            for kill in range(KILLS):
+                for _ in range(randomness.randrange(300, 600)):
+                    flow["recs"].submit(graphs.Rec(number))
+                    number += 1
+                    if number % 10 == 0:
+                        time.sleep(0.0005)
+                if kill < KILLS - 1:
+                    middle.kill()
+                    middle.restart()
+            flow.drain(30)
+        arrived = last.ask("seen")
+    assert arrived == list(range(number))
+    assert sum(at_once) > number // 10
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
+from evflow.codgen.express import Express
 from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.mishaps import CONTAINED, Broken, named
@@ -197,6 +198,19 @@ class Hub:
         self.peer(address.peer).add(outlet)
         self.downstream.changed()
         return partial(self.delivery.emit, outlet)
+
+    def express(self, bridge: str, schema: Schema) -> Express | None:
+        """What may send events of a schema over a bridge by itself until the next turn; None if nobody may.
+
+        What it has sent is to be told by ``went``, before anything else is done.
+        """
+        outlet = self.outlets.get(bridge)
+        session = None if outlet is None else self.links[outlet.address.peer].session
+        return None if outlet is None or session is None else session.express(outlet, schema)
+
+    def went(self, bridge: str, batch: EventBatch, counts: list[int]) -> None:
+        """Events were sent over a bridge by what ``express`` has given, as frames of so many events each."""
+        self.outlets[bridge].went(batch, counts)
 
     def _outlet(self, bridge: str) -> Outlet:
         outlet = self.outlets.get(bridge)

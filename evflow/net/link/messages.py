@@ -7,11 +7,13 @@ what each means, byte by byte.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from evflow.codgen.express import Head
 from evflow.errors import LinkError
 
 ENDED = 2
@@ -259,6 +261,26 @@ _MOST: dict[type[Any], int] = {Data: MOST_DATA, SchemaText: MOST_HEADER + 4 * MO
 
 pack = msgspec.msgpack.Encoder().encode
 """A message as bytes."""
+
+_LARGE_NUMBER, _LARGE_COUNT, _LARGE_SIZE = (1 << 63) - 1, (1 << 32) - 1, (1 << 16) - 1
+"""Numbers that take as many bytes as any that is put in their place."""
+
+
+@lru_cache(64)
+def data_head(before: bytes, channel: int, schema: int) -> Head:
+    """What comes before the events of a frame that has no attributes, and whose provenance is its own.
+
+    Args:
+        before: what comes before the message itself.
+        channel: the channel's number.
+        schema: the schema's number.
+    """
+    whole = pack(Data(channel, _LARGE_NUMBER, schema, _LARGE_COUNT, b"", [], NIL, bytes(_LARGE_SIZE)))
+    data = before + whole[:-_LARGE_SIZE]
+    # Neither channel nor schema is as large a number.
+    events = data.rindex(_LARGE_COUNT.to_bytes(4, "big"))
+    return Head(data, data.index(_LARGE_NUMBER.to_bytes(8, "big"), len(before)), events, len(data) - 2)
+
 
 _decoder = msgspec.msgpack.Decoder(Message)
 

@@ -15,6 +15,8 @@ from itertools import islice
 
 from msgspec import Raw, Struct
 
+from evflow.codgen.express import MOST, Express
+from evflow.codgen.native import is_busy
 from evflow.engine.topology import Crossing
 from evflow.errors import LinkError
 from evflow.events.batch import EventBatch
@@ -113,13 +115,14 @@ class Outlet:
         again: when it is to be opened again, once rejected.
         refused_since: since when it has been rejected within the session; None if it is not.
         retired: whether its bridge has ended, and it only keeps what the receiver holds in memory.
+        express: sends events where they are submitted, while nobody else does; None until there is one.
     """
 
     # Python finds attributes of an object with more than thirty of them slowly without this.
     __slots__ = (
         "_consumed", "_credit", "_held", "_kept_bytes", "_last", "_last_sent", "_most", "_rejections",
         "_sent", "_sent_ever", "_spent", "_unsent", "address", "again", "bridge", "channel", "dropped",
-        "failed", "head", "left", "meter", "pump", "reason", "refused_since", "retired", "room",
+        "express", "failed", "head", "left", "meter", "pump", "reason", "refused_since", "retired", "room",
         "round_trip", "state", "stream", "terms", "waiting",
     )  # fmt: skip
 
@@ -134,6 +137,7 @@ class Outlet:
         self.again = 0.0
         self.refused_since: float | None = None
         self.retired = False
+        self.express: Express | None = None
         self.waiting = Waiting(whole=terms.policy == "block" and terms.handler is None)
         self.meter = Meter()
         self.round_trip = 0.0
@@ -338,6 +342,36 @@ class Outlet:
             self.dropped(lost)
 
     # --- frames
+
+    def load(self) -> Express | None:
+        """What may send the next frames by itself, each of at most ``MOST`` bytes; None if nobody may now."""
+        express = self.express
+        if self.state != "open" or self._unsent or self.waiting.entries:
+            return None
+        if express is None:
+            # To wait for another thread that compiles would take longer than to send without it.
+            if is_busy():
+                return None
+            express = self.express = Express()
+        room = min(self._credit - self._spent, self.terms.limit - self._kept_bytes) // MOST
+        frames = min(room, DEPTH - (self._last_sent - self._consumed))
+        if frames <= 0 or express.lent:
+            return None
+        express.load(self._last + 1, frames)
+        return express
+
+    def went(self, batch: EventBatch, counts: list[int]) -> None:
+        """Takes an emission that was sent already, as frames of so many events each."""
+        self.head += 1
+        start = 0
+        for count in counts:
+            part = batch if count == batch.rows else batch.slice(start, start + count)
+            start += count
+            self._last += 1
+            self._kept_bytes += part.size
+            self._unsent.append(Frame(self._last, self.head, part, count, part.size, None, NIL))
+            self.sent(self.next())
+        self.left(start)
 
     @property
     def ready(self) -> bool:

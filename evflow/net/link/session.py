@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
+from evflow.codgen.express import Express
 from evflow.errors import LinkError, SchemaError
 from evflow.events.batch import EventBatch
 from evflow.events.steady import steadied
@@ -481,6 +482,17 @@ class Session:
             m.Data(outlet.channel, frame.sequence, schema, frame.count, route, path, frame.attributes, place),
             body,
         )
+
+    def express(self, outlet: Outlet, schema: Schema) -> Express | None:
+        """What may send events of a schema for an outlet until the next turn; None if nothing may."""
+        told = self._told.get(schema.fingerprint)
+        express = None if told is None or self.broken else outlet.load()
+        before = None if express is None else self._hub.transport.lend(self._conduit, express)
+        if express is None or before is None or told is None:
+            return None
+        express.begin_with(m.data_head(before, outlet.channel, told))
+        self._busy = True
+        return express
 
     def _place(self, body: memoryview) -> list[int] | None:
         if not self._sharing:

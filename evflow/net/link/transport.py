@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Protocol
 
+from evflow.codgen.express import Express
 from evflow.events.gather import Place
 
 Connection = Hashable
@@ -83,6 +84,13 @@ class Transport(Protocol):
 
     def joined(self, connection: Connection, opened: bool) -> None:
         """The other side has opened what was offered to it, or could not."""
+
+    def lend(self, connection: Connection, express: Express) -> bytes | None:
+        """Has what sends by itself use the socket over which small messages go, as long as that is open.
+
+        Returns:
+            What each message begins with, until another way is taken; None if there is no such socket.
+        """
 
     def leave_shortcut(self, connection: Connection) -> None:
         """From now on all goes over the connection itself."""

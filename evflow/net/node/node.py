@@ -252,6 +252,7 @@ class Links:
         self.forget, self.tell, self.listen = hub.forget, hub.tell, hub.listen
         self.finish, self.next_due = hub.finish, hub.next_due
         self.blocked = hub.downstream.blocked
+        self.express, self.went = hub.express, hub.went
 
     def sender(self, slot: Slot, address: Crossing) -> Callable[[EventBatch], None]:
         """What a bridge gives its events to.

@@ -20,6 +20,7 @@ import select
 import socket
 import struct
 
+from evflow.codgen.express import Express
 from evflow.errors import LinkError
 
 MOST = 8 << 10
@@ -54,6 +55,7 @@ class Shortcut:
         # How many have come over the connection; None until the other side has told.
         self._came: int | None = None
         self._broken = False
+        self._lent: set[Express] = set()
         # The next message, and how many must have come over the connection before it.
         self._waiting: tuple[int, bytes] | None = None
         if connected is not None:
@@ -150,6 +152,15 @@ class Shortcut:
             return False
         return True
 
+    def lend(self, express: Express) -> bytes | None:
+        """Has what sends by itself use the socket; gives what comes before each message, None if none can be
+        sent."""
+        if self.descriptor is None or not self.passed or self._broken:
+            return None
+        self._lent.add(express)
+        express.use(self.descriptor)
+        return _COUNT.pack(self.passed)
+
     def came(self) -> None:
         """A message of the connection is about to be taken; what ``receive`` gives was taken before."""
         if self._came is not None:
@@ -189,6 +200,10 @@ class Shortcut:
 
     def close(self) -> None:
         """Ends it; the other side still gets what was sent."""
+        # The number of the socket may be that of another file soon.
+        for express in self._lent:
+            express.stop()
+        self._lent.clear()
         for held in (self._socket, self._listener):
             if held is not None:
                 held.close()

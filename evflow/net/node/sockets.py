@@ -20,6 +20,7 @@ import zmq
 from zmq.utils.garbage import gc as collector
 
 from evflow import mishaps
+from evflow.codgen.express import Express
 from evflow.errors import LinkError
 from evflow.events.gather import Place
 from evflow.forked import leave_to_parent
@@ -392,6 +393,10 @@ class Sockets:
                 self.leave_shortcut(connection)
             else:
                 self._tend(connection, shortcut)
+
+    def lend(self, connection: Connection, express: Express) -> bytes | None:
+        shortcut = self._shortcuts.get(connection)
+        return None if shortcut is None else shortcut.lend(express)
 
     def leave_shortcut(self, connection: Connection) -> None:
         shortcut = self._shortcuts.pop(connection, None)
