@@ -303,11 +303,11 @@ class Engine:
                 mishaps.tell(_log, f"stone {slot.name!r}", "a tick is left out", error)
 
     @property
-    def rhythmic(self) -> bool:
-        """Whether any stone wants a tick."""
+    def restless(self) -> bool:
+        """Whether any stone wants a tick, or cannot write what comes to it."""
         if self._sorted_version != self.version:
             self._sort_out()
-        return bool(self._rhythms)
+        return bool(self._rhythms or self.stalls.stalled or self.stalls.open)
 
     def next_due(self, now: float) -> float | None:
         """When ``tick`` is needed next, on the same clock; None if never."""

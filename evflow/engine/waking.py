@@ -263,21 +263,22 @@ class Stalls:
 
     Args:
         engine: whose stones these are.
+
+    Attributes:
+        stalled: the stones.
+        open: the actors that could not note what has been handled.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._stalled: dict[Slot, Trouble] = {}
-        self._unsettled: dict[Actor, tuple[object, Trouble]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._stalled or self._unsettled)
+        self.stalled: dict[Slot, Trouble] = {}
+        self.open: dict[Actor, tuple[object, Trouble]] = {}
 
     def begin(self, slot: Slot, error: UnwrittenError) -> None:
         """A stone could not keep events; these are to be parked."""
-        trouble = self._stalled.get(slot)
+        trouble = self.stalled.get(slot)
         if trouble is None:
-            trouble = self._stalled[slot] = Trouble(_flow_log)
+            trouble = self.stalled[slot] = Trouble(_flow_log)
         slot.stalled = str(error)
         slot.attributes[_ATTRIBUTE] = slot.stalled
         trouble.failed(f"stone {slot.name!r}: {error}")
@@ -287,37 +288,37 @@ class Stalls:
     def settle(self, actor: Actor, mark: object) -> None:
         """Tells an actor that what it had emitted at ``mark`` has been handled, again later if it cannot note
         that now."""
-        known = self._unsettled.get(actor)
+        known = self.open.get(actor)
         try:
             actor.settled(mark)
         except CONTAINED as error:
             # What it emitted is handled all the same.
             trouble = Trouble(_flow_log) if known is None else known[1]
             trouble.failed(f"what a stone has emitted cannot be noted: {sound(error)}")
-            self._unsettled[actor] = mark, trouble
+            self.open[actor] = mark, trouble
         else:
             if known is not None:
                 known[1].over()
-                del self._unsettled[actor]
+                del self.open[actor]
 
     def next_due(self) -> float | None:
         """When ``retry`` is needed next, in seconds of ``time.monotonic``; None if nothing is stalled."""
-        troubles = [*self._stalled.values(), *(trouble for _, trouble in self._unsettled.values())]
+        troubles = [*self.stalled.values(), *(trouble for _, trouble in self.open.values())]
         return min((trouble.due for trouble in troubles), default=None)
 
     def retry(self, now: float) -> None:
         """Gives stones what is parked at them, and settles what could not be noted; what that emits is to be
         moved by the engine."""
-        for actor, (mark, trouble) in list(self._unsettled.items()):
+        for actor, (mark, trouble) in list(self.open.items()):
             if not trouble.waits(now):
                 self.settle(actor, mark)
-        for slot, trouble in list(self._stalled.items()):
+        for slot, trouble in list(self.stalled.items()):
             if not trouble.waits(now):
                 self._retry(slot, trouble)
 
     def _retry(self, slot: Slot, trouble: Trouble) -> None:
         if self._engine.topology.slots.get(slot.name) is not slot:
-            del self._stalled[slot]
+            del self.stalled[slot]
             return
         slot.stalled = ""
         ever = slot.parked_ever
@@ -329,14 +330,14 @@ class Stalls:
         if slot.stalled:
             return
         trouble.over()
-        del self._stalled[slot]
+        del self.stalled[slot]
         slot.attributes.pop(_ATTRIBUTE, None)
         self._engine.changed()
 
     def unsettled(self) -> list[str]:
         """What could not be noted, one text a stone; any thread may ask."""
-        return [trouble.why for _, trouble in list(self._unsettled.values()) if trouble.why]
+        return [trouble.why for _, trouble in list(self.open.values()) if trouble.why]
 
     def waiting(self) -> list[str]:
         """Why events wait, one text a stone; any thread may ask."""
-        return [f"stone {slot.name!r}: {slot.stalled}" for slot in list(self._stalled) if slot.stalled]
+        return [f"stone {slot.name!r}: {slot.stalled}" for slot in list(self.stalled) if slot.stalled]

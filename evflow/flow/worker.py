@@ -464,10 +464,8 @@ class Worker:
         """How long the thread may sleep."""
         now = time.monotonic()
         due = [self._net.next_due(now), *self._hooks.due]
-        if self.engine.rhythmic:
-            due.append(self.engine.next_due(now))
-        if self.engine.stalls:
-            due.append(self.engine.stalls.next_due())
+        if self.engine.restless:
+            due += self.engine.next_due(now), self.engine.stalls.next_due()
         if self._end is not None:
             due.append(self._end.deadline)
         if self.engine.waking.wakes and not self._held_up():
@@ -484,23 +482,24 @@ class Worker:
     def _waiting(self) -> bool:
         if self._tasks or self._link_tasks or self._handed.waiting or self.engine.waking.waiting:
             return True
-        for queue in self._queues:
-            if queue.waiting and not self._net.blocked(queue.slot):
-                return not self._held_up()
         if not self._held_up():
+            for queue in self._queues:
+                if queue.waiting and not self._net.blocked(queue.slot):
+                    return True
             self._lender.lend(self._queues)
         return False
 
     def _turn(self) -> None:
-        self._lender.settle()
+        if self._lender.lent:
+            self._lender.settle()
         now = time.monotonic()
         self._until = now + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
-        if self.engine.rhythmic:
+        if self._link_tasks:
+            self._do_link_tasks()
+        if self.engine.restless:
             self.engine.tick(now, time.time(), self._net.blocked)
-        self._do_link_tasks()
-        if self.engine.stalls:
             self.engine.stalls.retry(now)
             self.run_inner()
         self._net.receive(now)

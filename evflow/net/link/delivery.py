@@ -355,11 +355,13 @@ class Delivery:
         """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
         if self.trouble.why and (now is None or self.trouble.waits(now)):
             return
-        if not inlets and not self.trouble.why:
+        pending = [inlet for inlet in inlets if inlet.pending]
+        if not pending and not self.trouble.why:
             return
         safe: Paths = {}
-        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in inlets if inlet.pending]
-        self._keep(safe)
+        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in pending]
+        if safe:
+            self._keep(safe)
         # Only what the journal has is acknowledged: after a kill it would come again, and be new.
         if not (safe or self.trouble.why) or self._save(now):
             for inlet, count in counts:
@@ -372,7 +374,7 @@ class Delivery:
         """Finds how many of the oldest frames of an inlet are safe, and the paths of these."""
         count = 0
         for pending in islice(inlet.pending, max(len(inlet.pending) - inlet.handling, 0)):
-            if not self._is_safe(pending, ask_stones):
+            if (pending.owed or pending.holds) and not self._is_safe(pending, ask_stones):
                 break
             count += 1
             if not pending.again:  # a later one may be safe already

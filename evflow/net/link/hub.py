@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -303,11 +303,14 @@ class Hub:
     def receive(self, connection: Connection, header: Any, body: Any, now: float) -> None:
         """Takes a message that came over a connection; whatever is wrong with it costs that peer only."""
         link = self.connections.get(connection)
-        if (link is None or link.session is None) and len(header) > m.MOST_GREETING:
+        session = None if link is None else link.session
+        if session is None and len(header) > m.MOST_GREETING:
             self._leave_unread(header, connection, link)
             return
         try:
-            self._take(link, connection, header, body, now)
+            message = m.unpack(header)
+            if session is None or not session.receive(message, body, now):
+                self._take(link, connection, message, now)
         except LinkError as error:
             self.refuse("protocol" if link is not None else "malformed", str(error))
             self._fail(link, connection, str(error), now)
@@ -329,10 +332,8 @@ class Hub:
             mishaps.tell(_log, f"link to {link.peer}", "it failed: its session ends", error)
             link.down(named(error), now)
 
-    def _take(self, link: Link | None, connection: Connection, header: Any, body: Any, now: float) -> None:
-        message = m.unpack(header)
-        if link is not None and link.session is not None and link.session.receive(message, body, now):
-            return
+    def _take(self, link: Link | None, connection: Connection, message: m.Message, now: float) -> None:
+        """Takes a message that is none of a session."""
         if isinstance(message, m.Hello):
             self._greet(message, connection, now)
         elif link is not None:
@@ -436,15 +437,16 @@ class Hub:
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
         due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets if inlet.queue]
         while due:
-            due = [
-                (inlet, last) for inlet, last in due if self._take_next(inlet) and not self._done(inlet, last)
-            ]
-
-    def _done(self, inlet: Inlet, last: int) -> bool:
-        """Whether the frames of an inlet up to a number are taken in; those behind it have another turn."""
-        done = inlet.consumed >= last
-        self._left = self._left or (done and bool(inlet.queue))
-        return done
+            further = []
+            for inlet, last in due:
+                if not self._take_next(inlet):
+                    continue
+                if inlet.consumed < last:
+                    further.append((inlet, last))
+                elif inlet.queue:
+                    # Those behind it have another turn.
+                    self._left = True
+            due = further
 
     def _take_next(self, inlet: Inlet) -> bool:
         """Takes in the next frame of an inlet, if its way is not blocked; returns whether it did."""
@@ -485,12 +487,11 @@ class Hub:
 
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
-        inlets = [inlet for inlet in self.remote_inputs.all() if inlet.queue or inlet.pending]
+        inlets = self.remote_inputs.all()
         if self.serving.now:
             self.delivery.settle_links(inlets, now)
         else:
-            if inlets or self.notes.waiting or self._left:
-                self.handle(now)
+            self._handle(inlets, now)
             self.delivery.settle(inlets, now)
             self.remote_inputs.tidy()
             self.retired.tidy(now)
@@ -502,10 +503,13 @@ class Hub:
 
     def handle(self, now: float) -> None:
         """Runs the notes and the frames that have come."""
+        self._handle(self.remote_inputs.all(), now)
+
+    def _handle(self, inlets: Sequence[Inlet], now: float) -> None:
         if self.notes.waiting:
             self.notes.deliver(now)
         self._left = False
-        self._take_in(self.remote_inputs.all())
+        self._take_in(inlets)
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""

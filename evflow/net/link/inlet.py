@@ -12,7 +12,7 @@ other frame of its peer waits that could be handled: no channel stands still bec
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -309,9 +309,9 @@ class Budget:
         self._inlets = inlets
         self._blocked = blocked
         self._counted: dict[Inlet, int] = {}
-        self._of: Counter[str] = Counter()
+        self._of: defaultdict[str, int] = defaultdict(int)
         self._all = 0
-        self._channels: Counter[str] = Counter()
+        self._channels: defaultdict[str, int] = defaultdict(int)
         self.stale = True
 
     def inlets(self) -> set[Inlet]:
@@ -337,7 +337,8 @@ class Budget:
         if not self.stale:
             return
         self.stale = False
-        self._counted, self._of, self._channels, self._all = {}, Counter(), Counter(), 0
+        self._counted, self._all = {}, 0
+        self._of, self._channels = defaultdict(int), defaultdict(int)
         for inlet in self.inlets():
             self.note(inlet)
 

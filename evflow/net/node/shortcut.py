@@ -13,10 +13,11 @@ then says over the connection that he has. The name is an abstract one: a killed
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import logging
 import re
 import secrets
-import select
 import socket
 import struct
 
@@ -34,6 +35,11 @@ _BACKLOG = 4
 
 _log = logging.getLogger("evflow.node")
 
+# It never waits, so it keeps the interpreter, or a thread that computes has that for milliseconds.
+_recv = ctypes.PyDLL(None, use_errno=True).recv
+_recv.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+_recv.restype = ctypes.c_ssize_t
+
 
 class Shortcut:
     """One side of a shortcut, made by ``offer`` or ``open``; for one thread.
@@ -49,7 +55,8 @@ class Shortcut:
         self.ended = False
         self.descriptor: int | None = None
         self._socket: socket.socket | None = None
-        self._poll = select.poll()
+        self._buffer = ctypes.create_string_buffer(_LENGTH)
+        self._view = memoryview(self._buffer)
         self._listener = listener
         self._token = token
         # How many have come over the connection; None until the other side has told.
@@ -64,7 +71,6 @@ class Shortcut:
     def _use(self, connected: socket.socket) -> None:
         self._socket, self._came = connected, 1
         self.descriptor = connected.fileno()
-        self._poll.register(self.descriptor, select.POLLIN)
 
     @classmethod
     def offer(cls) -> tuple[Shortcut, str, bytes] | None:
@@ -129,11 +135,6 @@ class Shortcut:
         return self._socket is not None
 
     @property
-    def more(self) -> bool:
-        """Whether ``receive`` may give another message; to ask for one that is not here takes longer."""
-        return self._waiting is not None or bool(self._poll.poll(0))
-
-    @property
     def waits(self) -> bool:
         """True if the next message waits for one of the connection, so that nothing is to be read."""
         return self._waiting is not None
@@ -144,6 +145,7 @@ class Shortcut:
         if self._socket is None or not self.passed or self._broken or len(data) > MOST:
             return False
         try:
+            # It wakes the other side, to which the system may give this processor: others go on meanwhile.
             self._socket.send(_COUNT.pack(self.passed) + data)
         except BlockingIOError:
             return False
@@ -169,34 +171,33 @@ class Shortcut:
     def receive(self) -> bytes | None:
         """Takes the next message, if it is here and was sent before the next one of the connection."""
         if self._waiting is None:
-            data = self._read()
-            if data is None:
+            size = self._read()
+            if not size:
                 return None
             # What is too short or too long is not a message, which who takes it will find.
-            count = _COUNT.unpack_from(data)[0] if len(data) >= _COUNT.size else 0
-            self._waiting = count, data[_COUNT.size :]
+            count = _COUNT.unpack_from(self._view)[0] if size >= _COUNT.size else 0
+            self._waiting = count, bytes(self._view[_COUNT.size : size])
         count, message = self._waiting
         if self._came is None or count > self._came:
             return None
         self._waiting = None
         return message
 
-    def _read(self) -> bytes | None:
-        if self._socket is None:
-            return None
-        try:
-            data = self._socket.recv(_LENGTH)
-        except BlockingIOError:
-            return None
-        except ConnectionResetError:
+    def _read(self) -> int:
+        """The bytes of the next message, which are in the buffer then; 0 if there is none."""
+        if self.descriptor is None:
+            return 0
+        size: int = _recv(self.descriptor, self._buffer, _LENGTH, socket.MSG_DONTWAIT)
+        if size > 0:
+            return size
+        problem = ctypes.get_errno() if size else 0
+        if problem == errno.EAGAIN:
+            return 0
+        if problem == errno.ECONNRESET:
             # The other side has gone with messages unread; those that it had sent follow.
             return self._read()
-        except OSError:
-            data = b""
-        if not data:
-            self.ended = True
-            return None
-        return data
+        self.ended = True
+        return 0
 
     def close(self) -> None:
         """Ends it; the other side still gets what was sent."""
@@ -208,7 +209,6 @@ class Shortcut:
             if held is not None:
                 held.close()
         self._socket = self._listener = self.descriptor = None
-        self._poll = select.poll()
 
 
 def _socket() -> socket.socket:

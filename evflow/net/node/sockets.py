@@ -430,10 +430,6 @@ class Sockets:
             # The connection may be given up because of what came.
             if self._shortcuts.get(connection) is not shortcut:
                 return
-            if not shortcut.more:
-                if shortcut.descriptor in self._watched:
-                    return
-                break
         self._tend(connection, shortcut)
 
     # --- what comes
