@@ -21,7 +21,7 @@ those that were found last (int32); the addresses of ``ioctl`` and ``sendmsg``, 
 ``iovec``; where the head of a message has its number (8 bytes), its count of events (4) and its size (2),
 big-endian. Behind these words each message's count of events is noted."""
 
-MOST_FRAMES = 32
+MOST_FRAMES = 128
 """Messages that may be noted."""
 
 

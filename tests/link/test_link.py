@@ -338,10 +338,10 @@ def test_credit_may_be_overshot_by_one_frame() -> None:
 def test_no_more_than_so_many_frames_are_in_flight() -> None:
     _, a, raw = sender()
     raw.say(m.Welcome(1, "b", b"i" * 16, ""), m.Accept(0, 0, 1 << 40))
-    for number in range(outlet.DEPTH + 5):
+    for number in range(outlet.IN_FLIGHT + 5):
         a.submit("pings", pings(number))
     frames = [said for said in raw.say() if isinstance(said, m.Data)]
-    assert len(frames) == outlet.DEPTH
+    assert len(frames) == outlet.IN_FLIGHT == 32
 
 
 def test_sender_without_credit_is_given_up() -> None:
@@ -368,7 +368,7 @@ def test_frames_without_events_do_not_fill_the_memory() -> None:
     empty = [m.Data(0, sequence, 0, 0, b"", [], m.NIL, b"") for sequence in range(1, 10_050)]
     answers = raw.say(*empty)
     assert any(isinstance(said, m.Reset) for said in answers)
-    assert len(b.hub.remote_inputs.over("a", "bridge")[0].queue) == 32
+    assert len(b.hub.remote_inputs.over("a", "bridge")[0].queue) == 128
 
 
 # Sending again, duplicates

@@ -26,8 +26,8 @@ from evflow.net.link.provenance import Provenance, next_route
 ACK_FRAMES = 8
 """Frames after which a receiver says at once what it has taken in."""
 
-DEPTH = 32
-"""Frames that may be on their way; more wait at the sender and become larger ones."""
+DEPTH = 128
+"""Frames that may be on their way."""
 
 _FRAME = 1 << 10
 """Bytes of memory that a frame takes beside its events and their attributes."""

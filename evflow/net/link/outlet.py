@@ -34,6 +34,10 @@ _FRAME, _LEAST_FRAME = 4 << 20, 32 << 10
 """Bytes at which a frame of many events is cut, and up to which small ones are put together: the most, and
 the least where the receiver is slow or its speed is not known yet."""
 
+IN_FLIGHT = 32
+"""Frames that the flow's thread has on their way; more wait and become larger ones. What sends by itself may
+have more: it sees whether the receiver reads, but hears of acknowledgements later."""
+
 _COPIED = 1 << 20
 """Bytes up to which they are put together where that takes a copy."""
 
@@ -381,7 +385,7 @@ class Outlet:
             bool(self._unsent or (self.waiting.entries and self._kept_bytes < self.terms.limit))
             and self.state == "open"
             and self._spent < self._credit
-            and self._last_sent - self._consumed < DEPTH
+            and self._last_sent - self._consumed < IN_FLIGHT
         )
 
     def next(self) -> Frame:
