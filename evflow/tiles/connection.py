@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,33 +18,16 @@ from evflow import mishaps
 from evflow.closing import Closing
 from evflow.errors import EvflowError, FlowError, LinkError
 from evflow.flow.flow import Flow
-from evflow.matching.areas.columns import AreaColumns
-from evflow.matching.model import Area
 from evflow.mishaps import CONTAINED
 from evflow.net.node.node import Node
 from evflow.tiles.client import Client
-from evflow.tiles.kernels.fields import ZONE
 from evflow.tiles.matches import Batches, Matches
-from evflow.tiles.messages import (
-    BOX,
-    ENTER,
-    GONE,
-    INSIDE,
-    LEAVE,
-    MOST_POLYGONS,
-    MOVE,
-    POLYGON,
-    SUBSCRIPTION,
-    Message,
-    Outbox,
-    Place,
-    Rows,
-    words,
-)
-from evflow.tiles.store import Content, content_of, outline_of, outlines_of
+from evflow.tiles.messages import GONE, MOST_POLYGONS, SUBSCRIPTION, Message, Outbox, Place, Rows
+from evflow.tiles.moves import ASKED, Zones, asked_of, moves_of
+from evflow.tiles.store import Content, content_of, outlines_of
 from evflow.tiles.wire import PART_ROWS, Gathering, parts
 
-__all__ = ["Connection", "connect", "moves_of"]
+__all__ = ["Connection", "connect"]
 
 _log = logging.getLogger("evflow.tiles")
 
@@ -53,12 +36,7 @@ _AGAIN = 0.1
 
 _MOST_PUSHED = 4 << 20
 
-_ASKED = {"enter": ENTER, "inside": INSIDE, "leave": LEAVE}
-
 Handler = Callable[[Rows], object]
-
-Zones = ArrayLike | Area | Sequence[Area] | AreaColumns
-"""One zone or many: see ``Connection``."""
 
 
 def connect(
@@ -187,12 +165,7 @@ class Connection(Closing):
         Raises:
             EvflowError: something is wrong with them; nothing is sent.
         """
-        asked = sum(_ASKED.get(event, 0) for event in set(events))
-        if isinstance(events, str) or not (
-            set(events) == {"match"} or (events and set(events) <= _ASKED.keys())
-        ):
-            raise EvflowError(f"events {events!r}: expected ('match',), or some of enter, inside and leave")
-        return self._send(SUBSCRIPTION | asked, ids, zones, attributes or {})
+        return self._send(SUBSCRIPTION | asked_of(events), ids, zones, attributes or {})
 
     def move(self, ids: ArrayLike, zones: Zones, *, subscriptions: bool = False) -> int:
         """Moves publications or subscriptions of this client; their attributes stay.
@@ -277,7 +250,7 @@ class Connection(Closing):
             self._remember_asked(rows, is_named)
 
     def _remember_asked(self, rows: Rows, is_named: bool) -> None:
-        asked, ids = int(rows["flags"][0]) & sum(_ASKED.values()), rows["id"].tolist()
+        asked, ids = int(rows["flags"][0]) & ASKED, rows["id"].tolist()
         if asked:
             self._asked.update(dict.fromkeys(ids, asked))
         elif self._asked and (is_named or rows["flags"][0] & GONE):
@@ -469,64 +442,3 @@ def _few(listed: list[dict[str, Any]]) -> int:
         if count and size > _MOST_PUSHED:
             return count
     return len(listed)
-
-
-def moves_of(flags: int, ids: ArrayLike, zones: Zones | None) -> tuple[Rows, dict[int, tuple[bytes, ...]]]:
-    """Moves of these ids to these zones, and the outlines of polygons by number.
-
-    Args:
-        flags: of all of them, such as ``SUBSCRIPTION``.
-        ids: one integer, or (N,).
-        zones: one zone or many: see ``Connection``; None for none.
-
-    Raises:
-        EvflowError: they do not fit together, or a number is none.
-    """
-    listed = np.atleast_1d(np.asarray(ids))
-    if listed.ndim != 1 or listed.dtype.kind not in "iu" or (len(listed) and int(listed.min()) < 0):
-        raise EvflowError(f"ids {ids!r}: expected an integer of at least 0, or an array of them")
-    rows = np.zeros(len(listed), MOVE)
-    rows["id"], rows["flags"] = listed, flags
-    if zones is None:
-        return rows, {}
-    if isinstance(zones, Area):
-        zones = [zones]
-    if isinstance(zones, AreaColumns) or (
-        isinstance(zones, Sequence) and zones and isinstance(zones[0], Area)
-    ):
-        areas = zones if isinstance(zones, AreaColumns) else AreaColumns.of(zones, "globe")  # type: ignore[arg-type]
-        return rows, _drawn(rows, areas)
-    try:
-        held = np.atleast_2d(np.asarray(zones, np.float64))
-    except (TypeError, ValueError) as error:
-        raise EvflowError(f"zones: expected (N, 3) or (N, 4) numbers, or areas: {error}") from None
-    n, width = held.shape[0], held.shape[1]
-    if held.ndim != 2 or n != len(rows) or width not in (3, 4):
-        raise EvflowError(
-            f"zones of shape {held.shape}: expected ({len(rows)}, 3) for circles, ({len(rows)}, 4) for boxes"
-        )
-    if not np.isfinite(held).all():
-        raise EvflowError(f"zone {held[~np.isfinite(held).all(1)][0].tolist()}: expected finite numbers")
-    rows["zone"][:, :width] = held
-    if width == 4:
-        rows["kind"] = BOX
-    return rows, {}
-
-
-def _drawn(rows: Rows, areas: AreaColumns) -> dict[int, tuple[bytes, ...]]:
-    """Writes areas as the zones of moves; returns the outlines of polygons."""
-    if areas.space != "globe" or len(areas) != len(rows) or not areas.kind.all():
-        raise EvflowError(
-            f"zones: expected {len(rows)} areas on the globe, found {len(areas)}, {areas.space}"
-        )
-    # A point is a circle without a radius.
-    rows["kind"], rows["zone"] = np.maximum(areas.kind, 2) - 2, areas.numbers
-    over = (rows["kind"] == BOX) & (areas.numbers[:, 3] < areas.numbers[:, 1])
-    rows["zone"][over, 3] += 360.0
-    found = {}
-    for at in np.flatnonzero(rows["kind"] == POLYGON).tolist():
-        first, last = areas.start[at : at + 2]
-        rings = areas.rings[first : last + 1]
-        number, outline = outline_of(areas.corners[rings[0] : rings[-1]], rings - rings[0])
-        found[number], words(rows)[at, ZONE] = outline, number
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,20 +10,19 @@ from numpy.typing import NDArray
 from evflow.errors import EvflowError
 from evflow.tiles.layout import Layout, split
 from evflow.tiles.messages import (
-    BOX,
     ENTER,
     GONE,
     INSIDE,
     LEAVE,
     MATCH,
-    POLYGON,
     SUBSCRIPTION,
     Message,
     Outbox,
     Place,
     Rows,
 )
-from evflow.tiles.store import Content, Contents, Seen, outlines_of
+from evflow.tiles.moves import MOST_ID, MOST_TILES, are_zones
+from evflow.tiles.store import Content, Contents, Seen
 
 __all__ = ["Frontend"]
 
@@ -92,7 +90,13 @@ class Frontend:
     """
 
     def __init__(
-        self, place: Place, layout: Layout, *, life: int = 0, most_tiles: int = 4096, copies: int = 1 << 20
+        self,
+        place: Place,
+        layout: Layout,
+        *,
+        life: int = 0,
+        most_tiles: int = MOST_TILES,
+        copies: int = 1 << 20,
     ) -> None:
         self.place, self.layout = place, layout
         self.contents, self.copies = Contents(), 0
@@ -259,32 +263,15 @@ class Frontend:
 
     def _is_good(self, rows: Rows) -> NDArray[np.bool_]:
         """Which moves may be taken: the others have numbers that are none, or too many tiles."""
-        zone, kind = rows["zone"], rows["kind"]
-        a, b, c, d = zone[:, 0], zone[:, 1], zone[:, 2], zone[:, 3]
-        with np.errstate(invalid="ignore"):
-            circle = (kind == 0) & (np.abs(a) <= 90) & (np.abs(b) <= 180) & (c >= 0) & (c < math.inf)
-            box = (kind == BOX) & (a >= -90) & (a <= c) & (c <= 90) & (np.abs(b) <= 180)
-            box &= (b <= d) & (d - b <= 360)
-            polygon = self._is_drawn(rows)
-            known = (rows["id"] >= 0) & (rows["id"] < 1 << 62) & (rows["version"] >= 0)
         gone = rows["flags"] & GONE > 0
-        good: NDArray[np.bool_] = known & (circle | box | polygon | gone)
+        good: NDArray[np.bool_] = (are_zones(rows, self.contents) | gone) & (rows["version"] >= 0)
+        good &= (rows["id"] >= 0) & (rows["id"] <= MOST_ID)
         # What is deleted has no zone, but goes through the same arithmetic.
         rows["zone"][gone], rows["kind"][gone] = 0.0, 0
         rows["zone"][~good], rows["kind"][~good] = 0.0, 0
         for layout in {self.layout, self.layout.last}:
             good &= layout.grid.counts(rows, self.contents) <= self._most_tiles
         return good
-
-    def _is_drawn(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which moves are those of polygons whose outlines are known."""
-        drawn: NDArray[np.bool_] = rows["kind"] == POLYGON
-        known = self.contents.known
-        if drawn.any():
-            named = outlines_of(rows)
-            there = [n for n in np.unique(named).tolist() if n in known and isinstance(known[n][0], bytes)]
-            drawn[drawn] = np.isin(named, there)
-        return drawn
 
     def _acknowledged(self, state: Place, number: int) -> Outbox:
         sent = self._under_way.get(number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -123,8 +125,7 @@ class TileManager:
             return self._settle(message)
         if message.kind == "kept":
             return self._send(message.rows)
-        self.contents.forget(self.entities.held[: len(self.entities)])
-        self.contents.learn(message.contents)
+        self._learn(message)
         rows = message.rows
         if message.kind == "sync":
             self._synced(sender.group, message.number)
@@ -195,12 +196,34 @@ class TileManager:
             self._forget(place.group)
         return []
 
+    def _learn(self, message: Message) -> None:
+        self.contents.forget(self.entities.held[: len(self.entities)], self._states)
+        self.contents.learn(message.contents)
+
     def _match(self, rows: Rows) -> Outbox:
+        rehomed = np.empty(len(rows), np.int64)
+        outbox = [sent for found in self._found(rows, rehomed) for sent in self._send(found)]
+        count = self.entities.count[fields.REHOMED]
+        return outbox + self._follow(rows[rehomed[:count]]) if count else outbox
+
+    def matches(self, message: Message) -> Iterator[Rows]:
+        """Takes moves in tiles, and tells the matches that they make; none is kept for a Frontend.
+
+        Args:
+            message: ``moves`` of a State Manager.
+
+        Returns:
+            Rows of ``MATCH``, in parts, as Frontends get them.
+        """
+        self._learn(message)
+        return self._found(message.rows, np.empty(len(message.rows), np.int64))
+
+    def _found(self, rows: Rows, rehomed: NDArray[np.int64]) -> Iterator[Rows]:
+        """Matches, in parts; ``rehomed`` gets which moves say that a client is connected elsewhere."""
         store, grid, contents = self.entities, self.layout.grid, self.contents
         self._make_room(len(rows))
-        rehomed = np.empty(len(rows), np.int64)
         store.count[fields.REHOMED] = 0
-        taken, outbox, given = 0, Outbox(), words(rows)
+        taken, given = 0, words(rows)
         while taken < len(rows):
             before, out = taken, np.empty(self._room, MATCH)
             taken = tile.match(
@@ -218,12 +241,9 @@ class TileManager:
                 *(grid.borders, grid.guess, contents.ends, contents.attributes),
                 *(store.count, words(out), rehomed, self._states, *contents.shapes),
             )
-            outbox += self._send(out[: store.count[fields.OUT]])
             if taken < len(rows):
                 self._room *= 2 if taken - before < len(rows) // 4 else 1
-        if store.count[fields.REHOMED]:
-            outbox += self._follow(rows[rehomed[: store.count[fields.REHOMED]]])
-        return outbox
+            yield out[: store.count[fields.OUT]]
 
     def _make_room(self, more: int) -> None:
         store = self.entities

@@ -18,7 +18,7 @@ from evflow.schema.types import Array, i64
 from evflow.tiles.messages import MATCH, MOVE, Message, Place, Rows, words
 from evflow.tiles.store import Content, content_of, outline_of
 
-__all__ = ["ENVELOPE", "PART_ROWS", "envelope", "message_of", "parts", "unpacked"]
+__all__ = ["ENVELOPE", "PART_ROWS", "contents_of", "envelope", "message_of", "packed", "parts", "unpacked"]
 
 PART_ROWS = 20_000
 """Rows in one part of a message to or from a client, so that it is well below the 8 MiB of an answer."""
@@ -88,7 +88,7 @@ def envelope(
     """
     rows, contents = _EMPTY, text.encode()
     if message is not None:
-        rows, contents = words(np.ascontiguousarray(message.rows)), _contents(message.contents)
+        rows, contents = words(np.ascontiguousarray(message.rows)), packed(message.contents)
     made: Event = ENVELOPE(
         origin=origin,
         host=host,
@@ -127,17 +127,29 @@ def message_of(view: Any) -> tuple[Place, Place, Message]:
             f"message {kind!r}: expected rows of {dtype.itemsize // 8} words, found {held.shape}"
         )
     rows = held.reshape(-1).view(dtype)
-    message = Message(kind, rows, int(view.number), _contents_of(bytes(view.contents)))
+    message = Message(kind, rows, int(view.number), contents_of(bytes(view.contents)))
     sender = Place(str(view.sender), int(view.sender_group), int(view.sender_replica))
     return sender, Place(str(view.target), int(view.target_group), int(view.target_replica)), message
 
 
-def _contents(contents: dict[int, Content]) -> bytes:
+def packed(contents: dict[int, Content]) -> bytes:
+    """Sets of attributes and outlines as msgpack; empty if there are none.
+
+    Args:
+        contents: by number.
+    """
     return bytes(msgpack.packb(list(contents.values()))) if contents else b""
 
 
-def _contents_of(data: bytes) -> dict[int, Content]:
-    """Sets and outlines by number, which is computed anew: nobody can give one the number of another."""
+def contents_of(data: bytes) -> dict[int, Content]:
+    """Sets and outlines by number, which is computed anew: nobody can give one the number of another.
+
+    Args:
+        data: what ``packed`` gave.
+
+    Raises:
+        EvflowError: it is something else.
+    """
     if not data:
         return {}
     listed = from_msgpack(data, most=1 << 30)
@@ -167,7 +179,7 @@ def parts(message: Message) -> list[dict[str, Any]]:
         rows = message.rows[start : start + PART_ROWS]
         more = start + PART_ROWS < len(message.rows)
         part = {"kind": message.kind, "number": message.number, "rows": rows.tobytes(), "more": more}
-        found.append(part if start else {**part, "contents": _contents(message.contents)})
+        found.append(part if start else {**part, "contents": packed(message.contents)})
     return found
 
 
@@ -185,7 +197,7 @@ def unpacked(given: list[dict[str, Any]]) -> Message:
         dtype = MATCH if kind == "matches" else MOVE
         rows: Rows = np.concatenate([np.frombuffer(part["rows"], dtype) for part in given])
         message = Message(kind, rows, int(given[0]["number"]))
-        return replace(message, contents=_contents_of(bytes(given[0].get("contents", b""))))
+        return replace(message, contents=contents_of(bytes(given[0].get("contents", b""))))
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise EvflowError(f"message of a client: expected kind, number and rows: {error!r}") from None
 

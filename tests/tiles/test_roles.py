@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from unittest.mock import patch
 
 import numpy as np
@@ -12,20 +11,18 @@ import pytest
 
 from evflow.errors import EvflowError
 from evflow.tiles.client import Client
-from evflow.tiles.frontend import Frontend
-from evflow.tiles.grid import Grid
 from evflow.tiles.layout import Layout
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import ENTER, EVENTS, INSIDE, LEAVE, MATCH, Message, Outbox, Place, Rows
+from evflow.tiles.messages import ENTER, INSIDE, LEAVE, MATCH, Message, Place
 from evflow.tiles.ring import Ring
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import Entities, Pairs, Seen, content_of
 from tests.examples import tried
 from tests.tiles.rows import moves, outlines
 from tests.tiles.simulation import FAULTS, found
+from tests.tiles.system import GRID, System
 from tests.tiles.world import Box, Circle, Polygon, metres
 
-GRID = Grid(15)
 FIRST = {
     "clients keep copies": 1,
     "dead State Managers are not forgotten": 68,
@@ -36,51 +33,6 @@ FIRST = {
     "what has come apart is not told": 1,
     "who leaves a tile counts as deleted": 4,
 }
-
-
-class System:
-    """All roles, and a network without delays that counts rows."""
-
-    def __init__(self, r: int, groups: int = 2) -> None:
-        ring = Ring({g: tuple(f"h{g}{i}" for i in range(r)) for g in range(groups)})
-        layout = Layout(GRID, ring, ring)
-        self.roles: dict[Place, Frontend | StateManager | TileManager] = {}
-        for group in range(groups):
-            for state, tile in zip(
-                layout.replicas("state", group), layout.replicas("tile", group), strict=True
-            ):
-                self.roles[state], self.roles[tile] = StateManager(state, layout), TileManager(tile, layout)
-        front = Place("frontend", 0)
-        self.roles[front] = Frontend(front, layout)
-        self.client = Client(Place("client", 0), front)
-        self.rows = Counter[str]()
-        self.matches: list[tuple[int, ...]] = []
-        self.refused = self.steps = 0
-        self.events: list[tuple[str, int, int]] = []
-
-    def send(self, rows: Rows, contents: dict[int, tuple[tuple[str, object], ...]] | None = None) -> None:
-        waiting = [(1, self.client.place, *sent) for sent in self.client.send(rows, contents)]
-        while waiting:
-            step, sender, target, message = waiting.pop(0)
-            self.rows[f"{message.kind} to {target.role}"] += len(message.rows)
-            if message.kind != "ack":
-                self.steps = max(self.steps, step)
-            waiting += [(step + 1, target, *sent) for sent in self._taken(sender, target, message)]
-
-    def _taken(self, sender: Place, target: Place, message: Message) -> Outbox:
-        if target.role != "client":
-            return self.roles[target].receive(sender, message)
-        self.refused += len(message.rows) if message.kind == "refused" else 0
-        rows, outbox = self.client.receive(sender, message)
-        told = (
-            zip(*(rows[name].tolist() for name in ("event", "pub", "sub")), strict=True)
-            if "event" in rows.dtype.names
-            else ()
-        )
-        self.events += [(EVENTS[event], pub, sub) for event, pub, sub in told]
-        names = ("pub", "pub_version", "sub", "sub_version") if message.kind == "matches" else ()
-        self.matches += zip(*(rows[name].tolist() for name in names), strict=True) if names else []
-        return outbox
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from evflow.errors import EvflowError
 from evflow.tiles import MATCH
-from evflow.tiles.connection import moves_of
 from evflow.tiles.map.scene import HEAD, Add, Drop, Look, Scene, parse
+from evflow.tiles.moves import moves_of
 
 NUMBER = st.floats() | st.integers() | st.text() | st.none()
 MESSAGE = st.fixed_dictionaries(

@@ -21,9 +21,10 @@ from evflow import mishaps
 from evflow.closing import Closing
 from evflow.errors import EvflowError
 from evflow.mishaps import CONTAINED
-from evflow.tiles.connection import connect, moves_of
+from evflow.tiles.connection import connect
 from evflow.tiles.map.scene import Add, Browser, Drop, Scene
 from evflow.tiles.messages import SUBSCRIPTION, Rows
+from evflow.tiles.moves import moves_of
 
 __all__ = ["Map"]
 

@@ -1,0 +1,61 @@
+"""All roles in one process, without delays: what is sent arrives at once, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from evflow.tiles.client import Client
+from evflow.tiles.frontend import Frontend
+from evflow.tiles.grid import Grid
+from evflow.tiles.layout import Layout
+from evflow.tiles.manager import TileManager
+from evflow.tiles.messages import EVENTS, Message, Outbox, Place, Rows
+from evflow.tiles.ring import Ring
+from evflow.tiles.state import StateManager
+
+GRID = Grid(15)
+
+
+class System:
+    """All roles, and a network without delays that counts rows."""
+
+    def __init__(self, r: int, groups: int = 2, grid: Grid = GRID) -> None:
+        ring = Ring({g: tuple(f"h{g}{i}" for i in range(r)) for g in range(groups)})
+        layout = Layout(grid, ring, ring)
+        self.roles: dict[Place, Frontend | StateManager | TileManager] = {}
+        for group in range(groups):
+            for state, tile in zip(
+                layout.replicas("state", group), layout.replicas("tile", group), strict=True
+            ):
+                self.roles[state], self.roles[tile] = StateManager(state, layout), TileManager(tile, layout)
+        front = Place("frontend", 0)
+        self.roles[front] = Frontend(front, layout)
+        self.client = Client(Place("client", 0), front)
+        self.rows = Counter[str]()
+        self.matches: list[tuple[int, ...]] = []
+        self.refused = self.steps = 0
+        self.events: list[tuple[str, int, int]] = []
+
+    def send(self, rows: Rows, contents: dict[int, tuple[tuple[str, object], ...]] | None = None) -> None:
+        waiting = [(1, self.client.place, *sent) for sent in self.client.send(rows, contents)]
+        while waiting:
+            step, sender, target, message = waiting.pop(0)
+            self.rows[f"{message.kind} to {target.role}"] += len(message.rows)
+            if message.kind != "ack":
+                self.steps = max(self.steps, step)
+            waiting += [(step + 1, target, *sent) for sent in self._taken(sender, target, message)]
+
+    def _taken(self, sender: Place, target: Place, message: Message) -> Outbox:
+        if target.role != "client":
+            return self.roles[target].receive(sender, message)
+        self.refused += len(message.rows) if message.kind == "refused" else 0
+        rows, outbox = self.client.receive(sender, message)
+        told = (
+            zip(*(rows[name].tolist() for name in ("event", "pub", "sub")), strict=True)
+            if "event" in rows.dtype.names
+            else ()
+        )
+        self.events += [(EVENTS[event], pub, sub) for event, pub, sub in told]
+        names = ("pub", "pub_version", "sub", "sub_version") if message.kind == "matches" else ()
+        self.matches += zip(*(rows[name].tolist() for name in names), strict=True) if names else []
+        return outbox
