@@ -1,4 +1,4 @@
-"""Spark: rows into overlays and out of them, and matching and stones on executors.
+"""Spark: rows into overlays and out of them, and matching, tiles and stones on executors.
 
 ``docs/spark.md`` tells the rest. PySpark is loaded when something is used, not before; then a ``SparkError``
 says so if it is missing or of a version that does not fit.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evflow.spark.columns.schemas import schema_of, struct_of
     from evflow.spark.matching import explain, index, match
     from evflow.spark.registering import register
+    from evflow.spark.replay.trajectories import tiles
     from evflow.spark.session import active_session, configure_spark_with_evflow
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "register",
     "schema_of",
     "struct_of",
+    "tiles",
 ]
 
 _WHERE = {
@@ -38,6 +40,7 @@ _WHERE = {
     "register": "registering",
     "schema_of": "columns.schemas",
     "struct_of": "columns.schemas",
+    "tiles": "replay.trajectories",
 }
 
 

@@ -16,7 +16,7 @@ def main(url: str, to: str, source: str, folder: str) -> None:
     from pyspark.sql import SparkSession
 
     import evflow as ev
-    from evflow.spark import apply, configure_spark_with_evflow, match, register
+    from evflow.spark import apply, configure_spark_with_evflow, match, register, tiles
 
     spark: Any = configure_spark_with_evflow(SparkSession.builder.remote(url)).getOrCreate()
     register(spark)
@@ -38,8 +38,12 @@ def main(url: str, to: str, source: str, folder: str) -> None:
     pairs = match(events, spark.createDataFrame(texts, "id long, subscription string"))
     found["pairs"] = sorted([row.id, row.subscription] for row in pairs.collect())
     areas = spark.createDataFrame([(4, 2.0, 0.0, 1.5)], "id long, x double, y double, radius double")
-    tiles = match(events, areas, plan="tiles", partitions=2)
-    found["tiles"] = sorted([row.id, row.subscription] for row in tiles.collect())
+    divided = match(events, areas, plan="tiles", partitions=2)
+    found["tiles"] = sorted([row.id, row.subscription] for row in divided.collect())
+    moves = events.selectExpr("id % 2 id", "id time", "x / 1000 latitude", "y longitude")
+    places = areas.selectExpr("id", "x / 1000 latitude", "y longitude", "200d radius")
+    left = tiles(moves, places, events=["leave"], slices=2)
+    found["left"] = sorted([row.pub, row.pub_time, row.sub] for row in left.collect())
 
     class Row(ev.Event):
         id: int

@@ -72,5 +72,7 @@ def test_everything_works_with_a_connect_server(tmp_path: Path) -> None:
     assert found["read"] == list(range(500))
     assert found["pairs"] == [[n, n % 3] for n in range(20) if n % 3 == 2 or (n % 3 == 1 and n < 10)]
     assert found["tiles"] == [[1, 4], [2, 4], [3, 4]]
+    # A thousandth of a degree is 111 m.
+    assert found["left"] == [[0, 4, 4], [1, 5, 4]]
     assert found["odd"] == list(range(1, connected.ROWS, 2))
     assert found["fed"] == list(range(connected.ROWS))
