@@ -171,7 +171,7 @@ class Arrivals:
         before = -1
         while before != self.count:
             before = self.count
-            time.sleep(4)
+            time.sleep(10)
 
     def quantiles(self) -> str:
         if not self.latencies:
