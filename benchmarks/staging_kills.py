@@ -7,7 +7,7 @@ computes (it sleeps) and writes a block, as often as it takes for a blocking wri
 of the run; that is measured before. Each minute one of the staging nodes and the root is killed (``kill -9``)
 and started again. Writers note the hash of each block before they write it, and each step of which they are
 told that it is safe. Steps are compared while the run goes on; of those that have been compared only the
-number stays, so an hour needs little disk.
+number stays, and writers pause where the comparison is far behind, so an hour needs little disk.
 
 In the end no block may differ, no step may be there twice or out of order, none that a writer was told to be
 safe may be missing, and none may be lost: writers wait rather than drop. The exit code says so.
@@ -39,6 +39,8 @@ WRITERS = 4
 SIDE = 512
 STEPS = 8
 """Steps that a writer has room for."""
+AHEAD = 200
+"""Steps that a writer may be ahead of the comparison."""
 COST = 0.2
 """Share of the run that blocking writes would take."""
 HEAT = staging.Variable("heat", "f8", (WRITERS * SIDE, SIDE))
@@ -63,10 +65,10 @@ def digest(*arrays: np.ndarray) -> str:  # type: ignore[type-arg]
     return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).hexdigest()
 
 
-def write(folder: str, rank: int, period: float, seconds: float, last: Any) -> None:
+def write(folder: str, rank: int, period: float, seconds: float, last: Any, compared: Any) -> None:
     """A writer; notes the hash of each block, then what became of the step. The first that is done says which
     step is the last: one that no other has got to, for none is more than its budget ahead."""
-    random, began, waited = np.random.default_rng(rank), time.monotonic(), 0.0
+    random, began, waited, paused = np.random.default_rng(rank), time.monotonic(), 0.0, 0.0
     node = next(node for node, ranks in NEAR.items() if rank in ranks)
     budget = 4096 + STEPS * (SIDE * SIDE * 8 + 4096)
     writer = staging.Writer(f"{folder}/{node}", rank, WRITERS, [HEAT, ROWS], budget=budget)
@@ -77,6 +79,9 @@ def write(folder: str, rank: int, period: float, seconds: float, last: Any) -> N
         for step in itertools.count():
             heat, rows = random.random((SIDE, SIDE)), random.integers(0, 99, random.integers(0, 99), "i4")
             hashes.write(f"{digest(heat, rows)} {len(rows)}\n")
+            while step > compared.value + AHEAD:
+                time.sleep(0.1)
+                paused += 0.1
             since = time.monotonic()
             writer.write(step, {"heat": (heat, (rank * SIDE, 0)), "rows": (rows, (0,))})
             waited += time.monotonic() - since
@@ -86,11 +91,12 @@ def write(folder: str, rank: int, period: float, seconds: float, last: Any) -> N
                     last.value = step + 2 * STEPS
                 if step == last.value:
                     break
-            time.sleep(max(0.0, began + (step + 1) * period + waited - time.monotonic()))
+            time.sleep(max(0.0, began + (step + 1) * period + waited + paused - time.monotonic()))
         took = time.monotonic() - began
         writer.close(120)
         safe.writelines(f"{number} {reason}\n" for number, reason in writer.fates())
-    print(f"rank {rank}: {step + 1} steps in {took:.0f} s, of which it waited {100 * waited / took:.1f} %")
+    shares = f"it waited {100 * waited / took:.1f} %, and paused {100 * paused / took:.1f} %"
+    print(f"rank {rank}: {step + 1} steps in {took:.0f} s, of which {shares}")
 
 
 def blocking(folder: str) -> float:
@@ -110,16 +116,18 @@ def blocking(folder: str) -> float:
 class Comparison:
     """Compares committed steps with the hashes of their writers, in order."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, compared: Any) -> None:
+        self._told = compared
         self._steps = Path(folder) / "run.steps"
         self._notes = [open(f"{folder}/{rank}.hashes") for rank in range(WRITERS)]  # noqa: SIM115
         self.compared, self.wrong, self.bytes = 0, list[str](), 0
 
-    def catch_up(self) -> None:
-        """Compares what is there."""
-        while (path := self._steps / f"{self.compared}.h5").exists():
+    def catch_up(self, seconds: float = 1e9) -> None:
+        """Compares what is there, for some time at most."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and (path := self._steps / f"{self.compared}.h5").exists():
             self._compare(path)
-            self.compared += 1
+            self._told.value = self.compared = self.compared + 1
 
     def _compare(self, path: Path) -> None:
         with h5py.File(path) as file:
@@ -161,18 +169,20 @@ def main() -> None:
             return process
 
         nodes = {name: start(name) for name in ("disk", *NEAR)}
-        last = spawn.Value("q", -1)
-        given_to_all = (period, seconds, last)
-        writers = [spawn.Process(target=write, args=(folder, r, *given_to_all)) for r in range(WRITERS)]
+        last, compared = spawn.Value("q", -1), spawn.Value("q", 0)
+        given_to_all = (period, seconds, last, compared)
+        writers = [
+            spawn.Process(target=write, args=(folder, r, *given_to_all), daemon=True) for r in range(WRITERS)
+        ]
         for writer in writers:
             writer.start()
         turns, due = deque(("left", "disk", "right", "disk")), time.monotonic() + given.kill_each
         while not all(Path(f"{folder}/{rank}.hashes").exists() for rank in range(WRITERS)):
             time.sleep(0.1)
-        comparison = Comparison(folder)
+        comparison = Comparison(folder, compared)
         while any(writer.is_alive() for writer in writers):
             time.sleep(0.2)
-            comparison.catch_up()
+            comparison.catch_up(1)
             if time.monotonic() >= due:
                 due += given.kill_each
                 nodes[turns[0]].kill()
