@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.mapped import mapped
-from evflow.matching.textids import TextIds, numbers_of
+from evflow.matching.textids import TextIds, checked_id, numbers_of, texts_of
 
 LARGEST = 2**31 - 2
 """The largest id; memory is proportional to the largest in use."""
@@ -104,7 +104,7 @@ class Ids:
         taken = for_known[self.areas[for_known] != 0]
         if len(taken):
             raise SubscriptionError(f"id {int(taken[0])} is in use; unsubscribe it, or choose another")
-        _refuse_repeats(ids)
+        refuse_repeats(ids)
         if len(ids):
             self._fitting(int(ids.max()))
         return ids.astype(np.int32)
@@ -122,8 +122,22 @@ class Ids:
         if not inside.all():
             raise SubscriptionError(f"there is no subscription {int(ids[np.argmin(inside)])}")
         if not repeats:
-            _refuse_repeats(ids)
+            refuse_repeats(ids)
         return ids.astype(np.int32)
+
+    def next_of(self, given: Any) -> Int32s:
+        """The same as ``known``, but texts may be new: these have the integers that they would get now.
+
+        Raises:
+            SubscriptionError: an integer is not there, or a text is not one that an id may be.
+        """
+        named = texts_of(given)
+        if named is None:
+            return self.known(given)
+        new = dict.fromkeys(checked_id(text) for text in named if text not in self.texts)
+        numbers = dict(zip(new, self.next_many(len(new)).tolist(), strict=True))
+        found = [numbers[text] if text in numbers else self.texts.number(text) for text in named]
+        return np.array(found, np.int32)
 
     def add(self, ids: Int32s, filters: Int32s, constraints: Int32s, located: NDArray[np.bool_]) -> None:
         """Marks free ids as taken.
@@ -244,7 +258,12 @@ def _as_ids(given: Any) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _refuse_repeats(ids: NDArray[np.int64]) -> None:
+def refuse_repeats(ids: NDArray[Any]) -> None:
+    """Refuses ids, as integers, of which one stands twice.
+
+    Raises:
+        SubscriptionError: one does.
+    """
     ordered = np.sort(ids)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):

@@ -59,11 +59,11 @@ class Looking:
             ids = self._ids.all()
         yield from ids.tolist()
 
-    def texts(self, ids: ArrayLike) -> list[str | None]:
+    def texts(self, ids: ArrayLike | None = None) -> list[str | None]:
         """The texts that ids were given as when they were subscribed.
 
         Args:
-            ids: integers, as matches have them.
+            ids: integers, as matches have them; by default those of all subscriptions that have a text.
 
         Returns:
             One each, None for an id that has no text.
@@ -78,11 +78,37 @@ class Looking:
             >>> matcher.texts(sorted(matcher.match({"temp": 31, "wind": 3})))
             ['alice/7', None]
         """
+        if ids is None:
+            with self._guard.reading():
+                return list(self._ids.texts)
         numbers = np.asarray(ids)
         if numbers.size and numbers.dtype.kind not in "iu":
             raise SubscriptionError(f"ids: expected whole numbers, found {numbers.dtype}")
         with self._guard.reading():
             return self._ids.texts.of(numbers.reshape(-1).tolist())
+
+    def numbers(self, ids: ArrayLike, *, new: bool = False) -> Int32s:
+        """The integers that ids stand for, as matches have them.
+
+        Args:
+            ids: integers or texts.
+            new: whether a text may be new; it then has the integer that ``subscribe`` would give it now.
+
+        Returns:
+            int32: one each.
+
+        Raises:
+            SubscriptionError: there is no such subscription.
+
+        Example:
+            >>> from evflow.matching import Matcher
+            >>> matcher = Matcher("reference")
+            >>> _ = matcher.subscribe("temp > 30", 0), matcher.subscribe("wind > 2", "alice/7")
+            >>> matcher.numbers(["alice/7"]), matcher.numbers(["bob", "alice/7"], new=True)
+            (array([1], dtype=int32), array([2, 1], dtype=int32))
+        """
+        with self._guard.reading():
+            return self._ids.next_of(ids) if new else self._ids.known(ids)
 
     def __getitem__(self, id: int | str) -> Subscription:
         """What was subscribed under an id, with its areas where they are now.

@@ -7,7 +7,7 @@ engine does the rest. Many threads match at once; who changes subscriptions wait
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -151,7 +151,13 @@ class Matcher(Looking):
             self._enter(columns, ids, texts)
         return int(ids[0])
 
-    def subscribe_many(self, subscriptions: Any, ids: ArrayLike | None = None) -> Int32s:
+    def subscribe_many(
+        self,
+        subscriptions: Any,
+        ids: ArrayLike | None = None,
+        *,
+        texts: Sequence[str | None] | None = None,
+    ) -> Int32s:
         """Takes in many subscriptions, or none if one of them is wrong.
 
         Args:
@@ -159,6 +165,7 @@ class Matcher(Looking):
                 pyarrow (``FilterColumns.from_arrow``).
             ids: one each, integers or texts; by default those that the columns hold, else the smallest that
                 are free.
+            texts: beside ``ids`` that are integers, the texts that stand for them, None for those without.
 
         Returns:
             int32: the ids as integers, in the order of the subscriptions.
@@ -168,18 +175,22 @@ class Matcher(Looking):
         """
         columns = columns_of(subscriptions, self._space)
         given = columns.ids if ids is None else ids
-        named = texts_of(given)
+        if (named := texts_of(given)) is not None:
+            if texts is not None:
+                raise SubscriptionError("ids and texts: expected ids that are integers, found texts in both")
+            texts, given = named, None
         with self._guard.writing():
             n = columns.subscriptions
-            texts = None if named is None else self._ids.texts.free(named)
-            count = n if texts is None else len(texts)
-            chosen = self._ids.next_many(count) if given is None or texts else self._ids.free(given)
-            if len(chosen) != n:
-                raise SubscriptionError(f"{n} subscriptions and {len(chosen)} ids: expected one each")
-            self._enter(columns, chosen, texts)
+            free = None if texts is None else self._ids.texts.free(texts)
+            count = n if free is None else len(free)
+            chosen = self._ids.next_many(count) if given is None else self._ids.free(given)
+            for what, found in (("ids", len(chosen)), ("texts", count)):
+                if found != n:
+                    raise SubscriptionError(f"{n} subscriptions and {found} {what}: expected one each")
+            self._enter(columns, chosen, free)
         return chosen
 
-    def _enter(self, columns: FilterColumns, ids: Int32s, texts: list[str] | None) -> None:
+    def _enter(self, columns: FilterColumns, ids: Int32s, texts: list[str | None] | None) -> None:
         counts = counts_of(columns)
         try:
             filters = rest = filters_of(columns, ids, self._known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,22 @@ def texts_of(given: Any) -> list[str] | None:
     return list(given)
 
 
+def checked_id(text: object) -> str:
+    """A text that an id may be, as a plain ``str``.
+
+    Raises:
+        SubscriptionError: it is not one.
+
+    Example:
+        >>> checked_id("alice/7")
+        'alice/7'
+    """
+    found = checked_text(text, "id")
+    if not 0 < (size := len(found.encode())) <= LONGEST:
+        raise SubscriptionError(f"id {shown(found)}: expected 1 to {LONGEST} bytes of UTF-8, found {size}")
+    return found
+
+
 class TextIds:
     """Which integer each text stands for, and the other way around.
 
@@ -60,6 +77,9 @@ class TextIds:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
     def __contains__(self, text: str) -> bool:
         return text in self._numbers
 
@@ -76,32 +96,31 @@ class TextIds:
 
     def of(self, ids: list[int]) -> list[str | None]:
         """The text of each id, None where it has none."""
-        return [self._texts.get(id) for id in ids]
+        return [self._texts.get(id) for id in ids] if self._texts else [None] * len(ids)
 
-    def free(self, given: list[str]) -> list[str]:
-        """Texts for new subscriptions, as plain ``str``.
+    def free(self, given: Sequence[str | None]) -> list[str | None]:
+        """Texts for new subscriptions, as plain ``str``; None for those that have none.
 
         Raises:
             SubscriptionError: one is not a text that an id may be, is in use, or is given twice.
         """
-        found: dict[str, None] = {}
-        for one in given:
-            text = checked_text(one, "id")
-            if not 0 < len(text.encode()) <= LONGEST:
-                raise SubscriptionError(
-                    f"id {shown(text)}: expected 1 to {LONGEST} bytes of UTF-8, found {len(text.encode())}"
-                )
+        found = [None if one is None else checked_id(one) for one in given]
+        seen: set[str] = set()
+        for text in found:
+            if text is None:
+                continue
             if text in self._numbers:
                 raise SubscriptionError(f"id {shown(text)} is in use; unsubscribe it, or choose another")
-            if text in found:
+            if text in seen:
                 raise SubscriptionError(f"id {shown(text)} stands twice; each may be given once")
-            found[text] = None
-        return list(found)
+            seen.add(text)
+        return found
 
-    def put(self, ids: list[int], texts: list[str]) -> None:
-        """Notes texts that are free, one for each id."""
-        self._numbers.update(zip(texts, ids, strict=True))
-        self._texts.update(zip(ids, texts, strict=True))
+    def put(self, ids: list[int], texts: Sequence[str | None]) -> None:
+        """Notes texts that are free, one or None for each id."""
+        named = {text: id for text, id in zip(texts, ids, strict=True) if text is not None}
+        self._numbers.update(named)
+        self._texts.update(zip(named.values(), named, strict=True))
 
     def remove(self, ids: list[int]) -> None:
         """Forgets the texts of ids, of those that have one."""

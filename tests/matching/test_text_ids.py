@@ -91,7 +91,30 @@ def test_columns_of_any_library_are_ids() -> None:
         matcher.subscribe_many(["a > 1", "a > 2"], pa.array(["x", None]))
 
 
-@pytest.mark.parametrize("ids", [["x"], None, [0.5], [True], [1 << 70], "x"])
+def test_texts_and_the_numbers_that_they_stand_for_are_given_both_ways() -> None:
+    matcher, chosen = Matcher("reference"), {"one": 9, "two": 4}
+    matcher.subscribe_many(["a > 1"] * 3, [9, 2, 4], texts=["one", None, "two"])
+    assert sorted(map(str, matcher.texts())) == sorted(chosen)
+    assert matcher.numbers(["two", "one", "two"]).tolist() == [4, 9, 4]
+    assert matcher.numbers(["new", "two", "newer", "new"], new=True).tolist() == [0, 4, 1, 0]
+    assert matcher.numbers([2, 9]).tolist() == [2, 9]
+    assert matcher.subscribe_many(["a > 1"] * 2, texts=["new", "newer"]).tolist() == [0, 1]
+    for wrong, said in (
+        (lambda: matcher.numbers(["one", "three"]), "there is no subscription 'three'"),
+        (lambda: matcher.numbers([3]), "there is no subscription 3"),
+        (lambda: matcher.numbers([3], new=True), "there is no subscription 3"),
+        (lambda: matcher.numbers([""], new=True), "expected 1 to 255 bytes"),
+        (lambda: matcher.subscribe_many(["a > 1"], ["x"], texts=["y"]), "found texts in both"),
+        (lambda: matcher.subscribe_many(["a > 1"], [20], texts=["x", None]), "1 subscriptions and 2 texts"),
+        (lambda: matcher.subscribe_many(["a > 1"], [20], texts=["one"]), "id 'one' is in use"),
+        (lambda: matcher.subscribe_many(["a > 1"] * 2, [20, 21], texts=["x", "x"]), "id 'x' stands twice"),
+    ):
+        with pytest.raises(SubscriptionError, match=said):
+            wrong()  # type: ignore[no-untyped-call]
+    assert len(matcher) == 5 and "x" not in matcher
+
+
+@pytest.mark.parametrize("ids", [["x"], [None], [0.5], [True], [1 << 70], "x"])
 def test_only_numbers_have_texts(ids: Any) -> None:
     with pytest.raises(SubscriptionError, match="ids: expected whole numbers, found"):
         Matcher("reference").texts(ids)
