@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from evflow.stones.filter import Filter
     from evflow.stones.generator import Generator
     from evflow.stones.match import Match
-    from evflow.stones.matching.changes import SubscriptionChange
+    from evflow.stones.matching.changes import NamedSubscriptionChange, SubscriptionChange
     from evflow.stones.queue import Queue
     from evflow.stones.router import Router
     from evflow.stones.split import Split
@@ -91,6 +91,7 @@ __all__ = [
     "GraphError",
     "LinkError",
     "Match",
+    "NamedSubscriptionChange",
     "Node",
     "Queue",
     "RemoteError",
@@ -131,6 +132,7 @@ _LAZY = {
     "Congestion": "evflow.net.link.congestion",
     "Daemon": "evflow.deploy.daemon",
     "Deployment": "evflow.deploy.handle",
+    "NamedSubscriptionChange": "evflow.stones.matching.changes",
     "Node": "evflow.net.node.node",
     "DeadLetter": "evflow.engine.letters",
     "DeadLetters": "evflow.engine.letters",

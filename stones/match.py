@@ -18,11 +18,11 @@ from evflow.matching.space import LOCATIONS
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.code import Described
-from evflow.stones.matching.actor import CHANGES, EVENTS, Matching
+from evflow.stones.matching.actor import EVENTS, Matching
 from evflow.stones.matching.asked import COMPARED, Ask, Asked, Known, asks
 from evflow.stones.matching.bar import timed, tracking
 from evflow.stones.matching.book import Book
-from evflow.stones.matching.changes import SubscriptionChange
+from evflow.stones.matching.changes import CHANGING
 from evflow.stones.matching.ledger import Ledger
 from evflow.stones.matching.listed import Listing, columns_of_listed, listed, numbered
 from evflow.stones.matching.output import matched_schema
@@ -49,11 +49,12 @@ class Match(Described, Acting):
     the whole.
 
     It takes events of any schema; one that lacks an attribute satisfies no constraint on it. Events of
-    ``SubscriptionChange`` go to the input ``changes``, and change what is subscribed.
+    ``SubscriptionChange`` go to the input ``changes``, those of ``NamedSubscriptionChange`` to ``named``, and
+    change what is subscribed.
 
     In a program ``flow["name"]`` has ``subscribe``, ``subscribe_many``, ``unsubscribe``,
-    ``unsubscribe_many``, ``move``, ``move_many``, ``subscription``, ``items``, ``find``, ``explain`` and
-    ``statistics``, for any thread. The stone's attributes
+    ``unsubscribe_many``, ``move``, ``move_many``, ``texts``, ``subscription``, ``items``, ``find``,
+    ``explain`` and ``statistics``, for any thread. The stone's attributes
     tell how many ``subscriptions`` there are and the bytes of ``memory`` that they take, how many events
     ``matched``, and their ``matches`` in all.
 
@@ -64,7 +65,7 @@ class Match(Described, Acting):
 
     Args:
         subscriptions: those that the graph itself has: texts, objects, or mappings with ``subscription``,
-            ``id`` and ``port``.
+            ``id`` and ``port``. An id is an integer, or a text that stands for one.
         file: more of them, where the stone runs: a file with one a line, or a folder of a saved ``Matcher``.
         path: a file that keeps what is changed while the stone runs, over restarts and kills. On a daemon
             there always is one, in its storage folder.
@@ -192,10 +193,10 @@ class Match(Described, Acting):
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
         # First what is declared: a change fits it and, as any event does, the other.
-        return {CHANGES: SubscriptionChange.schema, EVENTS: None}
+        return CHANGING | {EVENTS: None}
 
     def emits(self, schema: Schema | None) -> tuple[Schema | None, ...]:
-        if schema == SubscriptionChange.schema:
+        if schema in CHANGING.values():
             return ()
         if schema is None or not self.fields:
             return (schema,)
@@ -236,7 +237,7 @@ class Match(Described, Acting):
             self.prepare()
 
     def check_arrivals(self, schemas: Sequence[Schema | None]) -> None:
-        expected = [schema for schema in schemas if schema != SubscriptionChange.schema]
+        expected = [schema for schema in schemas if schema not in CHANGING.values()]
         declared = [schema for schema in expected if schema is not None]
         # Where any events may come, it is seen from those that do.
         self._expected = tuple(declared) if len(declared) == len(expected) else ()
@@ -313,7 +314,7 @@ class Match(Described, Acting):
         ids = numbered(many, self.limit, matcher)
         if len(many):
             with timed(f"{titled('match', self.name)}: took in {len(many):,} subscriptions"):
-                matcher.subscribe_many(columns, ids)
+                matcher.subscribe_many(columns, ids, texts=many.named)
         # It has served, and may be large.
         self._read = None
         ports = {id: port for id, port in zip(ids, many.ports, strict=True) if port}

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from evflow.matching.encoding.keys import Words
     from evflow.stones.match import Match
 
-CHANGES, EVENTS = "changes", "events"
-"""The inputs of a match stone."""
+EVENTS = "events"
+"""The input of a match stone that takes what is matched."""
 
 T = TypeVar("T")
 
@@ -42,6 +42,8 @@ _log = logging.getLogger("evflow.matching")
 _LAYOUT = "changes of subscriptions"
 _TRACKED = "changes of subscriptions, and what is tracked"
 _MOST_EVENTS = 8192
+_MOST_IDS = 10_000
+"""Ids of a question, whose answer is within the 8 MiB that one may have."""
 _MEASURE = 5.0
 
 
@@ -56,7 +58,7 @@ class Matching(Actor):
         self._tell(0, 0)
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        if input == CHANGES:
+        if input != EVENTS:
             apply_changes(
                 self._book, batch, lambda at, reason: self.context.fault(batch.slice(at, at + 1), reason)
             )
@@ -156,6 +158,16 @@ class Matching(Actor):
             # Anyone may set an attribute to anything.
             told[name] = more + (before if isinstance(before, int) else 0)
 
+    def answer(self, question: dict[str, Any]) -> list[str | None]:
+        """The texts of subscriptions: ``{"texts": [7, 8]}`` is answered as ``Matcher.texts`` does."""
+        ids = question.get("texts")
+        whole = isinstance(ids, list) and len(ids) <= _MOST_IDS and all(type(id) is int for id in ids)
+        if not whole or len(question) > 1:
+            raise FlowError(
+                f"question {shown(question)}: expected {{'texts': [7, 8]}} with {_MOST_IDS} ids at most"
+            )
+        return self._book.matcher.texts(ids)
+
     def do(self, task: Callable[[Book], T]) -> T:
         """Does what a program asks for."""
         try:
@@ -188,7 +200,7 @@ class Matching(Actor):
             kept = None if changes is None or ledger is None else unpack(changes)
             if kept is not None:
                 book = self._stone.book(None)
-                book.overlay(*kept)
+                kept = book.overlay(*kept)
             if book.tracker is not None and tracking == _tracking(self._stone):
                 try:
                     book.tracker.unpack(tracked)

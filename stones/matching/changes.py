@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from evflow.errors import EvflowError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.events.event import Event
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
+from evflow.schema import Schema
 from evflow.schema.notation import Str, i32
 
 if TYPE_CHECKING:
@@ -18,10 +19,48 @@ if TYPE_CHECKING:
 
 SUBSCRIBE, UNSUBSCRIBE, MOVE = "subscribe", "unsubscribe", "move"
 
+Id = TypeVar("Id", int, str)
+
 _NAN = math.nan
 
 
-class SubscriptionChange(Event):
+class _Changing(Event, Generic[Id]):
+    """How a change is made, whatever ids are."""
+
+    @classmethod
+    def subscribe(cls, id: Id, text: str, port: int = 0) -> Self:
+        """The change that subscribes.
+
+        Args:
+            id: of the subscription; what has the id already ends.
+            text: the subscription.
+            port: the port that matching events leave by, where the stone routes.
+        """
+        return cls._made(SUBSCRIBE, id, port, _NAN, _NAN, _NAN, str(text))
+
+    @classmethod
+    def unsubscribe(cls, id: Id) -> Self:
+        """The change that ends the subscription ``id``."""
+        return cls._made(UNSUBSCRIBE, id, 0, _NAN, _NAN, _NAN, "")
+
+    @classmethod
+    def move(cls, id: Id, x: float, y: float, radius: float = _NAN) -> Self:
+        """The change that moves all areas of a subscription to another centre.
+
+        Args:
+            id: of the subscription.
+            x, y: the new centre (on the globe latitude and longitude, in degrees).
+            radius: the new radius (on the globe in metres); NaN: as before.
+        """
+        return cls._made(MOVE, id, 0, x, y, radius, "")
+
+    @classmethod
+    def _made(cls, *values: object) -> Self:
+        made: Callable[..., Self] = cls
+        return made(*values)
+
+
+class SubscriptionChange(_Changing[int]):
     """A change of what is subscribed at a match stone, as an event that goes to its input ``changes``.
 
     Make one by ``subscribe``, ``unsubscribe`` or ``move``. All fields are needed, so that no other event
@@ -52,32 +91,36 @@ class SubscriptionChange(Event):
     radius: float
     text: str
 
-    @classmethod
-    def subscribe(cls, id: int, text: str, port: int = 0) -> SubscriptionChange:
-        """The change that subscribes.
 
-        Args:
-            id: of the subscription; what has the id already ends.
-            text: the subscription.
-            port: the port that matching events leave by, where the stone routes.
-        """
-        return cls(SUBSCRIBE, id, port, _NAN, _NAN, _NAN, str(text))
+class NamedSubscriptionChange(_Changing[str]):
+    """A ``SubscriptionChange`` by a text that is the id, of 1 to 255 bytes of UTF-8.
 
-    @classmethod
-    def unsubscribe(cls, id: int) -> SubscriptionChange:
-        """The change that ends the subscription ``id``."""
-        return cls(UNSUBSCRIBE, id, 0, _NAN, _NAN, _NAN, "")
+    It goes to the input ``named`` of a match stone, which a link to the stone finds by itself.
 
-    @classmethod
-    def move(cls, id: int, x: float, y: float, radius: float = _NAN) -> SubscriptionChange:
-        """The change that moves all areas of a subscription to another centre.
+    Attributes:
+        action, port, x, y, radius, text: as in ``SubscriptionChange``.
+        id: of the subscription, a text.
 
-        Args:
-            id: of the subscription.
-            x, y: the new centre (on the globe latitude and longitude, in degrees).
-            radius: the new radius (on the globe in metres); NaN: as before.
-        """
-        return cls(MOVE, id, 0, x, y, radius, "")
+    Example:
+        >>> import evflow as ev
+        >>> ev.NamedSubscriptionChange.unsubscribe("taxi-7").id
+        'taxi-7'
+    """
+
+    action: Str[16]
+    id: str
+    port: i32
+    x: float
+    y: float
+    radius: float
+    text: str
+
+
+CHANGING: dict[str, Schema] = {
+    "changes": SubscriptionChange.schema,
+    "named": NamedSubscriptionChange.schema,
+}
+"""The inputs of a match stone that take changes, with their schemas."""
 
 
 class Change(NamedTuple):
@@ -85,7 +128,7 @@ class Change(NamedTuple):
 
     position: int
     action: str
-    id: int
+    id: int | str
     port: int
     x: float
     y: float
@@ -149,7 +192,7 @@ def _changes(batch: EventBatch) -> list[Change]:
 
 def _subscribe(book: Book, run: Sequence[Change]) -> None:
     # Of several with one id the last holds.
-    latest = {change.id: change for change in run}.values()
+    latest: Any = {change.id: change for change in run}.values()
     columns = FilterColumns.from_subscriptions([as_subscription(change.text) for change in latest])
     book.put(columns, [change.id for change in latest], [change.port for change in latest])
 

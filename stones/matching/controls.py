@@ -41,17 +41,18 @@ class Controls:
         self._space = space
 
     def subscribe(
-        self, subscription: str | Filter | Subscription, *, id: int | None = None, port: int = 0
+        self, subscription: str | Filter | Subscription, *, id: int | str | None = None, port: int = 0
     ) -> int:
         """Subscribes.
 
         Args:
             subscription: as text or object.
-            id: a free id; by default the smallest.
+            id: a free id, an integer or a text; by default the smallest. A text, of 1 to 255 bytes of UTF-8,
+                is another name of the smallest: every method takes it, and ``texts`` gives it back.
             port: the port that matching events leave by, where the stone routes.
 
         Returns:
-            The id.
+            The id, an integer.
         """
         ids = None if id is None else [id]
         return int(self.subscribe_many([as_subscription(subscription)], ids=ids, ports=port)[0])
@@ -63,27 +64,26 @@ class Controls:
 
         Args:
             subscriptions: texts and objects, ``FilterColumns``, or a table of pyarrow.
-            ids: free ids, one each; by default the smallest, or those of the columns.
+            ids: free ids, one each, integers or texts; by default the smallest, or those of the columns.
             ports: the port that matching events leave by, for all or one each.
 
         Returns:
-            int32: the ids, in the order of the subscriptions.
+            int32: the ids as integers, in the order of the subscriptions.
         """
         columns = columns_of(subscriptions, space_of(self._space))
         found: Int32s = self._call(lambda book: book.add(columns, ids, ports))
         return found
 
-    def unsubscribe(self, id: int) -> None:
+    def unsubscribe(self, id: int | str) -> None:
         """Ends the subscription ``id``."""
         self.unsubscribe_many([id])
 
     def unsubscribe_many(self, ids: ArrayLike) -> None:
-        """Ends the subscriptions ``ids`` (integers), all or none."""
-        listed = np.asarray(ids).tolist()
-        self._call(lambda book: book.remove(listed))
+        """Ends the subscriptions ``ids`` (integers or texts), all or none."""
+        self._call(lambda book: book.remove(ids))
 
     def move(
-        self, id: int, x: float, y: float, radius: float | None = None, *, filter: int | None = None
+        self, id: int | str, x: float, y: float, radius: float | None = None, *, filter: int | None = None
     ) -> None:
         """Moves the areas of a subscription.
 
@@ -99,14 +99,26 @@ class Controls:
         """Moves the areas of many subscriptions, all or none.
 
         Args:
-            ids: of N subscriptions.
+            ids: of N subscriptions, integers or texts.
             x, y: the new centres, N or one for all (on the globe latitudes and longitudes, in degrees).
             radius: the new radii, N or one for all (on the globe in metres); None: as before.
             filters: which filter of each subscription, from 0; by default all that have an area.
         """
         self._call(lambda book: book.move(ids, x, y, radius, filters))
 
-    def subscription(self, id: int) -> Subscription:
+    def texts(self, ids: ArrayLike | None = None) -> list[str | None]:
+        """The texts that ids were given as; see ``Matcher.texts``.
+
+        Args:
+            ids: integers, as events have them; by default those of all subscriptions that have a text.
+
+        Returns:
+            One each, None for an id that has no text.
+        """
+        found: list[str | None] = self._call(lambda book: book.matcher.texts(ids))
+        return found
+
+    def subscription(self, id: int | str) -> Subscription:
         """What is subscribed under an id, with its areas where they are now.
 
         Args:
@@ -145,9 +157,9 @@ class Controls:
     def explain(self, event: Any) -> list[Explanation]: ...
 
     @overload
-    def explain(self, event: Any, id: int) -> Explanation: ...
+    def explain(self, event: Any, id: int | str) -> Explanation: ...
 
-    def explain(self, event: Any, id: int | None = None) -> list[Explanation] | Explanation:
+    def explain(self, event: Any, id: int | str | None = None) -> list[Explanation] | Explanation:
         """Why an event satisfies a subscription, or why it does not; see ``Matcher.explain``.
 
         Args:

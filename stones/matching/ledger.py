@@ -3,6 +3,9 @@
 What counts is the latest of each: a row for each subscription that came or went, and one for each area that
 moved. So what is applied to it twice is as if it had been once. It lies over what the graph itself says of
 subscriptions, which is not in it.
+
+A subscription is known by its text, if it has one, else by its id: the graph may give a text another id once
+it has changed. Rows say the text last, and only where there is one.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from msgspec import convert
 
 from evflow.disk import Changes, Meta
 from evflow.errors import FlowError
+from evflow.matching.textids import LONGEST
 from evflow.outside import from_msgpack, shown
 
 ALL = -1
@@ -27,6 +31,7 @@ ALL = -1
 
 _VERSION = 1
 Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 2)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 _AT_ONCE = 1000
 """Rows in one piece of a file that is written anew."""
 
@@ -37,6 +42,13 @@ class Entry(NamedTuple):
     id: Id
     port: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
     filters: bytes | None
+    text: Text | None = None
+
+
+class Forgotten(NamedTuple):
+    """A subscription that went, and that the graph does not have."""
+
+    text: Text
 
 
 class Moved(NamedTuple):
@@ -47,13 +59,14 @@ class Moved(NamedTuple):
     x: float
     y: float
     radius: float | None
+    text: Text | None = None
 
 
 class _Latest(NamedTuple):
-    """What changes have led to: subscriptions by id, and areas by id and filter."""
+    """What changes have led to: subscriptions by text or id, and areas by that and filter."""
 
-    entries: dict[int, Entry]
-    moves: dict[int, dict[int, Moved]]
+    entries: dict[int | str, Entry]
+    moves: dict[int | str, dict[int, Moved]]
 
 
 class Ledger(Changes[_Latest]):
@@ -74,25 +87,32 @@ class Ledger(Changes[_Latest]):
 
     def _apply(self, state: _Latest, change: Meta) -> None:
         for row in change:
-            if len(row) == len(Entry._fields):
-                entry = convert(row, Entry)
-                state.entries[entry.id] = entry
-                state.moves.pop(entry.id, None)
-            else:
+            if len(row) > len(Entry._fields):
                 _move(state.moves, _moved(row))
+            elif len(row) > len(Forgotten._fields):
+                entry = convert(row, Entry)
+                key = entry.id if entry.text is None else entry.text
+                state.entries[key] = entry
+                state.moves.pop(key, None)
+            else:
+                text = convert(row, Forgotten).text
+                state.entries.pop(text, None)
+                state.moves.pop(text, None)
 
     def _changes(self, state: _Latest) -> Iterator[Meta]:
-        rows = chain(state.entries.values(), *(moves.values() for moves in state.moves.values()))
-        while some := list(islice(rows, _AT_ONCE)):
+        rows: Iterator[Entry | Moved] = chain(
+            state.entries.values(), *(moves.values() for moves in state.moves.values())
+        )
+        while some := _rows(islice(rows, _AT_ONCE)):
             yield some
 
-    def subscribed(self, entries: Sequence[Entry]) -> None:
+    def subscribed(self, entries: Iterable[Entry | Forgotten]) -> None:
         """Subscriptions came, or took the place of those with their ids, or went."""
-        self.change(entries)
+        self.change(_rows(entries))
 
     def moved(self, moves: Iterable[Moved]) -> None:
         """Areas have moved; a later one of the same filter wins."""
-        self.change(moves)
+        self.change(_rows(moves))
 
     def read(self) -> tuple[list[Entry], list[Moved]]:
         """All that is in it; what moved all filters of a subscription comes before what moved one."""
@@ -102,7 +122,8 @@ class Ledger(Changes[_Latest]):
 
     def pack(self) -> bytes:
         """All that is in it, as bytes that ``unpack`` takes."""
-        packed: bytes = msgpack.packb([_VERSION, *self.read()])
+        entries, moves = self.read()
+        packed: bytes = msgpack.packb([_VERSION, _rows(entries), _rows(moves)])
         return packed
 
     def take(self, entries: Sequence[Entry], moves: Sequence[Moved]) -> None:
@@ -113,8 +134,13 @@ class Ledger(Changes[_Latest]):
             self.replace(state)
 
 
-def _move(moves: dict[int, dict[int, Moved]], move: Moved) -> None:
-    of_one = moves.setdefault(move.id, {})
+def _rows(changes: Iterable[Entry | Forgotten | Moved]) -> list[tuple[Any, ...]]:
+    """Changes as they are written: as an evflow without texts does, where they have none."""
+    return [change if change.text is not None else change[:-1] for change in changes]
+
+
+def _move(moves: dict[int | str, dict[int, Moved]], move: Moved) -> None:
+    of_one = moves.setdefault(move.id if move.text is None else move.text, {})
     if move.filter == ALL and move.radius is not None:
         of_one.clear()
     elif move.filter == ALL:

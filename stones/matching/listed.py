@@ -1,12 +1,14 @@
 """What a graph itself subscribes at a match stone: a list in the program, or a file.
 
 A file of text has a subscription a line. Before it may stand an id, a port or both, and a colon; a line of
-JSON says the same by name; empty lines and those that begin with ``#`` are left out::
+JSON says the same by name, with ids that may be texts; empty lines and those that begin with ``#`` are left
+out::
 
     delay > 45
     7: delay > 45 and carrier == 'UA'
     8@2: within(40.64, -73.78, 50 km)
     {"subscription": "delay > 90", "id": 9, "port": 1}
+    {"subscription": "delay > 60", "id": "alice/7"}
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.columns.shapes import Track, columns_of_texts, untracked
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.text import parse_subscription
+from evflow.matching.textids import checked_id
 from evflow.outside import Malformed, from_json, shown
 
 _NUMBERED = re.compile(r"(?P<id>\d+)?\s*(?:@\s*(?P<port>\d+))?\s*:\s*(?P<text>.*)")
@@ -34,13 +37,13 @@ class Listed(NamedTuple):
 
     Attributes:
         text: what it says.
-        id: its id; None for a free one.
+        id: its id, an integer or a text; None for a free one.
         port: the port that matching events leave by.
         where: where it stands, for errors.
     """
 
     text: str
-    id: int | None
+    id: int | str | None
     port: int
     where: str
 
@@ -57,7 +60,7 @@ class Listing:
 
     def __init__(self, many: Iterable[Listed] = ()) -> None:
         self.texts: list[str] = []
-        self.ids: list[int | None] = []
+        self.ids: list[int | str | None] = []
         self.ports: list[int] = []
         # Texts, or numbers of lines of the file.
         self._places: list[str | int] = []
@@ -68,7 +71,13 @@ class Listing:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def _add(self, text: str, id: int | None, port: int, place: str | int) -> None:
+    @property
+    def named(self) -> list[str | None] | None:
+        """The ids that are texts, None for the others; None if there is none."""
+        found = [id if isinstance(id, str) else None for id in self.ids]
+        return found if any(found) else None
+
+    def _add(self, text: str, id: int | str | None, port: int, place: str | int) -> None:
         self.texts.append(text)
         self.ids.append(id)
         self.ports.append(port)
@@ -141,8 +150,8 @@ def _listed(one: Any, where: str) -> Listed:
             raise SubscriptionError(
                 f"{where}: expected 'subscription', and 'id' and 'port' if you like, found {shown(list(one))}"
             )
-        id, port = one.get("id"), one.get("port")
-        return Listed(_text(one["subscription"], where), _whole(id, where), _whole(port, where) or 0, where)
+        id, port = _id(one.get("id"), where), _whole(one.get("port"), where)
+        return Listed(_text(one["subscription"], where), id, port or 0, where)
     return Listed(_text(one, where), None, 0, where)
 
 
@@ -152,6 +161,15 @@ def _text(one: object, where: str) -> str:
     return str(one)
 
 
+def _id(value: object, where: str) -> int | str | None:
+    if not isinstance(value, str):
+        return _whole(value, where)
+    try:
+        return checked_id(value)
+    except SubscriptionError as error:
+        raise error.within(where) from None
+
+
 def _whole(value: object, where: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31):
         return value
@@ -159,7 +177,7 @@ def _whole(value: object, where: str) -> int | None:
 
 
 def numbered(many: Listing, limit: int, known: Collection[int] = ()) -> list[int]:
-    """The ids: those that are given, and for the others the smallest that are free, in order.
+    """The ids as integers: those that are given, and for the others the smallest that are free, in order.
 
     Args:
         many: the subscriptions.
@@ -169,18 +187,18 @@ def numbered(many: Listing, limit: int, known: Collection[int] = ()) -> list[int
     Raises:
         SubscriptionError: an id is in use, stands twice, or is not below ``limit``.
     """
-    taken: set[int] = set()
+    taken: set[int | str] = set()
     known = known if known else ()
     for number, id in enumerate(many.ids):
         if id is None:
             continue
         if id in taken or id in known:
-            raise SubscriptionError(f"{many.where(number)}: id {id} is in use already")
-        if id >= limit:
+            raise SubscriptionError(f"{many.where(number)}: id {shown(id)} is in use already")
+        if isinstance(id, int) and id >= limit:
             raise SubscriptionError(f"{many.where(number)}: id {id}: expected 0 to {limit - 1}; see limit=…")
         taken.add(id)
     free = (id for id in range(limit) if id not in taken and id not in known)
-    found = [next(free, -1) if id is None else id for id in many.ids]
+    found = [id if isinstance(id, int) else next(free, -1) for id in many.ids]
     if -1 in found:
         raise SubscriptionError(f"{len(many)} subscriptions: expected at most {limit}; see limit=…")
     return found

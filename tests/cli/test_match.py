@@ -60,6 +60,19 @@ def test_an_event_that_satisfies_nothing_is_told_what_to_ask(subscriptions: Path
     )
 
 
+def test_ids_may_be_texts(tmp_path: Path) -> None:
+    path = tmp_path / "subscriptions"
+    named = [
+        {"subscription": f"delay > {delay}", "id": id} for delay, id in ((1, "taxi-7"), (2, "9"), (3, 9))
+    ]
+    path.write_text("\n".join(map(json.dumps, named)))
+    code, output = explain(path, {"delay": 0}, "--id", "9", "--id", "taxi-7", "--id", "1")
+    assert code == 1
+    told = [line.split(" does")[0] for line in output.splitlines() if line.startswith("sub")]
+    assert told == ["subscription '9'", "subscription 'taxi-7'", "subscription '9'"]
+    assert "there is no subscription '99999999999'" in explain(path, {}, "--id", "9" * 11)[1]
+
+
 @pytest.mark.parametrize(
     ("event", "options", "expected"),
     [

@@ -16,13 +16,14 @@ from tests.node.processes import wait_for
 pytestmark = pytest.mark.slow
 
 Change = ev.SubscriptionChange
+Named = ev.NamedSubscriptionChange
 
 
 def alerting(match: ev.Match, *, handler: str = "desk:note", events: str = "a", end: str = "c") -> ev.Graph:
     """Events and changes come in on one node, are matched on b, and end on another."""
     graph = ev.Graph("alerting")
     alerts = graph.source("recs", Rec, on=events) >> match
-    graph.source("changes", Change, on=events) >> alerts
+    graph.source("changes", Change, Named, on=events) >> alerts
     alerts >> ev.Terminal(handler, batch=True, name="end", on=end)
     return graph
 
@@ -125,6 +126,27 @@ def test_changes_that_were_acknowledged_outlive_any_kill(tmp_path: Path) -> None
         letters = handle.dead_letters()
         # A change that comes again may find that it was made already.
         assert all("there is no subscription" in letter.reason for letter in letters)
+
+
+def test_texts_go_along_and_outlive_a_kill(tmp_path: Path) -> None:
+    with (
+        DaemonProcess("a", tmp_path) as a,
+        DaemonProcess("b", tmp_path) as b,
+        alerting(matching("seq == 0"), handler=f"{HANDLERS}:note", end="a").deploy(
+            hosts_of(a, b), timeout=20
+        ) as handle,
+    ):
+        change(handle, *(Named.subscribe(f"taxi-{n}", f"seq == {n}") for n in range(1, 6)))
+        handle.move("alerts", "a", timeout=20)
+        change(handle, Named.unsubscribe("taxi-2"), Named.subscribe("taxi-3", "seq == 30"))
+        handle.move("alerts", "b", timeout=20)
+        change(handle, Named.unsubscribe("taxi-4"))
+        b.kill()
+        b.restart()
+        change(handle, Named.subscribe("taxi-5", "seq == 50"))
+        handle["recs"].submit_batch({"seq": list(range(60))})
+        handle.drain(30)
+        check_noted(a, [0, 1, 30, 50])
 
 
 def test_a_host_that_is_killed_after_a_move_has_what_came_with_the_stone(tmp_path: Path) -> None:

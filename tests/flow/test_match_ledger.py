@@ -103,6 +103,7 @@ def test_packed_subscriptions_are_the_same(texts: list[str], space: str) -> None
 
 
 PLAIN = [0, 0, msgpack.packb([[None, "a", 0, 1.0]])]
+NAMED = [*PLAIN, "a"]
 MALFORMED: list[Any] = [
     b"",
     b"\xc1",
@@ -114,6 +115,10 @@ MALFORMED: list[Any] = [
     msgpack.packb([1, [[0, -1, None]], []]),
     msgpack.packb([1, [], [[0, -1, 1.0, float("nan"), None]]]),
     msgpack.packb([1, [], [[0, -2, 1.0, 1.0, None]]]),
+    *(msgpack.packb([1, [[*PLAIN, text]], []]) for text in ("", "x" * 256, "é" * 200, 7, b"x")),
+    msgpack.packb([1, [NAMED, NAMED], []]),
+    msgpack.packb([1, [["a"]], []]),
+    msgpack.packb([1, [], [[0, -1, 1.0, 1.0, None, ""]]]),
     *(
         msgpack.packb([1, [[0, 0, piece]], []])
         for piece in (
