@@ -41,6 +41,7 @@ declare i64 @PyLong_AsUnsignedLongLongMask(ptr)
 declare ptr @PyErr_Occurred()
 declare i32 @PyErr_BadArgument()
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare void @PyBuffer_Release(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
@@ -74,18 +75,24 @@ class _Wrapper:
         self._lines: list[str] = []
         self._count = 0
         self._given = ["ptr %result", "ptr %problem"]
-        arguments = list(enumerate(signature.args))
-        self._views = [i for i, kind in arguments if hasattr(kind, "dtype")]
+        # A tuple is handed over as its items.
+        items = [(i, -1, kind) for i, kind in enumerate(signature.args) if not hasattr(kind, "types")]
+        for i, kind in enumerate(signature.args):
+            items += [(i, j, part) for j, part in enumerate(getattr(kind, "types", ()))]
+        arguments = list(enumerate(sorted(items, key=lambda item: item[:2])))
+        self._views = [i for i, (_, _, kind) in arguments if hasattr(kind, "dtype")]
         self._say(f'define ptr @"{name}"(ptr %self, ptr %objects, i64 %count) {{')
         self._say("%result = alloca [4 x i64]", "%problem = alloca ptr")
         for i in self._views:
             self._say(f"%view{i} = alloca [{_VIEW} x i8], align 8")
             # A view of nothing may be released.
             self._say(f"store ptr null, ptr {self._at(f'%view{i}', _OWNER)}")
-        self._check(self._set(f"icmp eq i64 %count, {len(arguments)}"), "misused")
-        for i, kind in arguments:
-            place = self._at("%objects", 8 * i)
-            given = self._set(f"load ptr, ptr {place}")
+        self._check(self._set(f"icmp eq i64 %count, {len(signature.args)}"), "misused")
+        for i, (at, item, kind) in arguments:
+            given = self._set(f"load ptr, ptr {self._at('%objects', 8 * at)}")
+            if item >= 0:
+                given = self._set(f"call ptr @PyTuple_GetItem(ptr {given}, i64 {item})")
+                self._check(self._set(f"icmp ne ptr {given}, null"), "failed")
             self._array(f"%view{i}", given, kind) if i in self._views else self._number(given, str(kind))
         self._call(symbol, nogil)
         self._result(signature.return_type)

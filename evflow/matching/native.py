@@ -154,7 +154,10 @@ class _OnFirstCall:
 
 
 def array_kernel(function: Function) -> Function:
-    """A kernel that takes arrays, such as ``Read``, and may not make any; without a compiler it is Python."""
+    """A kernel that takes arrays, such as ``Read``, and may not make any; without a compiler it is Python.
+
+    It also takes named tuples of arrays, each of which is a ``Write`` of some kind.
+    """
     if not HAS_CODE:
         # As machine code does, it goes on with infinite numbers and NaN.
         return np.errstate(all="ignore")(function)
@@ -186,6 +189,9 @@ def _type_of(hint: Any) -> Any:
         return types.void
     if get_origin(hint) is tuple:
         return types.Tuple([_type_of(part) for part in get_args(hint)])
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        parts = get_type_hints(hint, include_extras=True).values()
+        return types.BaseTuple.from_types([_type_of(part) for part in parts], hint)
     if get_origin(hint) is Annotated:
         array, dimensions, only_read = get_args(hint)
         item = get_args(get_args(array)[1])[0]
