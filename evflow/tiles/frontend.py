@@ -269,8 +269,7 @@ class Frontend:
         # What is deleted has no zone, but goes through the same arithmetic.
         rows["zone"][gone], rows["kind"][gone] = 0.0, 0
         rows["zone"][~good], rows["kind"][~good] = 0.0, 0
-        for layout in {self.layout, self.layout.last}:
-            good &= layout.grid.counts(rows, self.contents) <= self._most_tiles
+        good &= self.layout.grids.counts(rows, self.contents) <= self._most_tiles
         return good
 
     def _acknowledged(self, state: Place, number: int) -> Outbox:

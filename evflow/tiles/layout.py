@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.tiles.grid import Grid
+from evflow.tiles.kernels import zones
 from evflow.tiles.messages import Place, Rows
 from evflow.tiles.ring import Ring
 
@@ -19,7 +21,8 @@ class Layout:
     """The grid, and the rings of State Managers and of Tile Managers.
 
     While they change, a layout has the one that comes ``next``: State Managers tell the Tile Managers of
-    both, and those that get keys or tiles catch up. Then the next one alone is left. See docs/tiles.md.
+    both of the tiles of both, and those that get keys or tiles catch up. Then the next one alone is left. See
+    docs/tiles.md.
 
     Attributes:
         grid: the tiles.
@@ -50,6 +53,24 @@ class Layout:
         """The next one, or this one if there is none."""
         return self.next or self
 
+    @cached_property
+    def grids(self) -> Grid:
+        """This layout's grid and the next one's."""
+        return self.grid.beside(self.last.grid) if self.next else self.grid
+
+    def owners(self, tiles: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The groups that have tiles in this layout, and in the next one; -1 where its grid has no such tile.
+
+        Args:
+            tiles: their numbers.
+        """
+        bits = np.empty(len(tiles), np.int64)
+        zones.cells_of(np.ascontiguousarray(tiles), self.grids.tiling, bits)
+        is_single = self.grids.tiling.counts[zones.ELSE] == 4
+        now = np.where(bits & 4, self.tiles.owners(tiles), -1).astype(np.int32)
+        after = np.where(bits & (4 if is_single else 8), self.last.tiles.owners(tiles), -1).astype(np.int32)
+        return now, after
+
     def groups(self, role: str) -> list[int]:
         """The groups of this layout and the next one.
 
@@ -77,6 +98,16 @@ class Layout:
         """
         before, after = self._ring(role).slots, self.last._ring(role).slots
         return [int(g) for g in np.unique(before[after == group]) if g != group]
+
+    def comes_to(self, group: int) -> bool:
+        """Whether a group of Tile Managers gets tiles when the next layout comes.
+
+        Args:
+            group: its number.
+        """
+        cells = self.grids.tiling.cells
+        coming = cells[(cells[:, 1] != -1) & (cells[:, 1] & 12 == 8), 0]
+        return bool(self.gains("tile", group)) or group in self.last.tiles.owners(coming)
 
     def _ring(self, role: str) -> Ring:
         return self.states if role == "state" else self.tiles

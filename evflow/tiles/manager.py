@@ -72,6 +72,21 @@ class TileManager:
         live = len(self.entities) - int(count[fields.GONE_COUNT])
         return {"live": live, "late": int(count[fields.LATE]), "kept": self._keeps, "lost": self.lost}
 
+    @property
+    def tiles(self) -> NDArray[np.int64]:
+        """Its tiles; see ``kernels.fields``."""
+        return self._tiles[: int(self.entities.count[fields.LISTS])]
+
+    def reach(self, at: int) -> float:
+        """Metres from the middle of a zone to its furthest place: the median of some zones of a tile.
+
+        Args:
+            at: where ``tiles`` has the tile.
+        """
+        blocks = [self._places[self._tiles[at, head]] for head in (0, 2) if self._tiles[at, head] != -1]
+        there = [block[3, np.isfinite(block[0])] for block in blocks]
+        return float(np.median(np.concatenate(there))) if there else 0.0
+
     def start(self) -> Outbox:
         """Begins to catch up, after a restart."""
         return self._asked("hello", self._missing)
@@ -93,7 +108,7 @@ class TileManager:
         if layout.next:
             self._before, self._handed = layout, set()
             self._missing |= set(layout.states.groups) if not is_ready else set()
-            if layout.gains("tile", own):
+            if layout.comes_to(own):
                 self._gaining = set(layout.states.groups)
             return self._asked("hello", self._missing) + self._asked("gains", self._gaining)
         if not before.next:
@@ -102,8 +117,8 @@ class TileManager:
         self._missing = set() if self._is_whole else set(layout.states.groups)
         self._gaining = set()
         store = self.entities
-        numbers = self._tiles[: int(store.count[fields.LISTS]), fields.NUMBER].copy()
-        self._drop(np.zeros(len(store), bool), layout.tiles.owners(numbers) != own)
+        numbers = self.tiles[:, fields.NUMBER]
+        self._drop(np.zeros(len(store), bool), layout.owners(numbers)[0] != own)
         if own in layout.tiles.groups:
             return self._asked("hello", self._missing)
         # It plays no role any more: another one of its replica number sends what clients have not taken.
@@ -136,9 +151,9 @@ class TileManager:
             self._gaining.discard(sender.group)
         elif message.kind == "handed":
             rows = self._got(sender.group, rows)
-        elif self._before is not None:
-            rows = self._current(sender.group, rows)
-        return self._match(rows)
+        elif self._before is not None and not self._is_steady(rows):
+            rows = rows[self._tellers(rows["id"]) == sender.group]
+        return self._match(self._mine(rows))
 
     def _knows(self, group: int) -> bool:
         """Whether there is such a group of State Managers now, or next."""
@@ -167,15 +182,17 @@ class TileManager:
         told["flags"] &= ~SILENT & 0xFF
         return np.concatenate([rows[~is_news], told])
 
-    def _current(self, group: int, rows: Rows) -> Rows:
-        """Moves, without those of entities that another group tells of now, and of tiles that others have."""
-        if not len(rows) or (rows["grid"][0] == self.layout.mark and not self.layout.next):
+    def _mine(self, rows: Rows) -> Rows:
+        """Rows without those of tiles that others have, or that no grid has any more."""
+        if self._is_steady(rows):
             return rows
-        own, layout = self.place.group, self.layout
-        tiles = rows["tile"]
-        mine = (layout.tiles.owners(tiles) == own) | (layout.last.tiles.owners(tiles) == own)
-        current: Rows = rows[mine & (self._tellers(rows["id"]) == group)]
-        return current
+        owners, others = self.layout.owners(rows["tile"])
+        mine: Rows = rows[(owners == self.place.group) | (others == self.place.group)]
+        return mine
+
+    def _is_steady(self, rows: Rows) -> bool:
+        """Whether nothing changes, and who tells these rows knows that, too."""
+        return not len(rows) or bool(rows["grid"][0] == self.layout.mark and not self.layout.next)
 
     def _tellers(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
         """The groups of State Managers that tell of entities."""
@@ -220,26 +237,27 @@ class TileManager:
 
     def _found(self, rows: Rows, rehomed: NDArray[np.int64]) -> Iterator[Rows]:
         """Matches, in parts; ``rehomed`` gets which moves say that a client is connected elsewhere."""
-        store, grid, contents = self.entities, self.layout.grid, self.contents
+        store, contents = self.entities, self.contents
         self._make_room(len(rows))
         store.count[fields.REHOMED] = 0
         taken, given = 0, words(rows)
         while taken < len(rows):
             before, out = taken, np.empty(self._room, MATCH)
+            lists = self._numbers, self._tiles, self._places, self._slots, self._nexts
             taken = tile.match(
                 given,
                 taken,
-                *(
-                    store.table,
-                    store.held,
-                    self._numbers,
-                    self._tiles,
-                    self._places,
-                    self._slots,
-                    self._nexts,
-                ),
-                *(grid.borders, grid.guess, contents.ends, contents.attributes),
-                *(store.count, words(out), rehomed, self._states, *contents.shapes),
+                store.table,
+                store.held,
+                *lists,
+                self.layout.grids.tiling,
+                contents.ends,
+                contents.attributes,
+                store.count,
+                words(out),
+                rehomed,
+                self._states,
+                contents.shapes,
             )
             if taken < len(rows):
                 self._room *= 2 if taken - before < len(rows) // 4 else 1

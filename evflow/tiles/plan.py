@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,8 +26,8 @@ class Plan:
     """The roles of each host, and how these change.
 
     Hosts and groups keep their numbers, and none gets that of another. ``made`` makes the first plan, and
-    ``grown`` and ``without`` one that changes it. If keys move, this has the layout that comes ``next``, too,
-    and ``settled`` is the last step.
+    ``grown``, ``without`` and ``divided`` one that changes it. If keys or tiles move, this has the layout
+    that comes ``next``, too, and ``settled`` is the last step.
 
     Attributes:
         hosts: all hosts, also those that have left, each at its number.
@@ -37,6 +37,7 @@ class Plan:
         states: the hosts with State Managers.
         tiles: the hosts with Tile Managers.
         groups: how many groups there have been.
+        splits: the tiles of the grid that are split.
         version: of the layout.
         next: the plan that takes its place.
     """
@@ -48,6 +49,7 @@ class Plan:
     states: Ring
     tiles: Ring
     groups: int
+    splits: tuple[int, ...] = ()
     version: int = 0
     next: Plan | None = None
 
@@ -111,6 +113,7 @@ class Plan:
                 states=states,
                 tiles=tiles,
                 groups=int(plain["groups"]),
+                splits=tuple(sorted(Grid(int(plain["zoom"]), plain["splits"]).splits)),
                 version=int(plain["version"]),
                 next=cls.of(plain["next"]) if plain["next"] else None,
             )
@@ -127,7 +130,8 @@ class Plan:
             for what, ring in zip(_RINGS, (self.states, self.tiles), strict=True)
         }
         numbers = {what: getattr(self, what) for what in ("replicas", "zoom", "groups", "version")}
-        hosts = {"hosts": list(self.hosts), "frontends": list(self.frontends)}
+        names = ("hosts", "frontends", "splits")
+        hosts: dict[str, Any] = {what: list(getattr(self, what)) for what in names}
         return hosts | rings | numbers | {"next": self.next.plain() if self.next else None}
 
     @classmethod
@@ -195,6 +199,18 @@ class Plan:
         }
         return self._changed(replace(self, frontends=frontends, **rings))
 
+    def divided(self, splits: Iterable[int]) -> Plan:
+        """The plan by which other tiles of the grid are split.
+
+        Args:
+            splits: all tiles that are split then; see ``Grid``.
+
+        Raises:
+            GraphError: such tiles cannot be split, or a change is under way.
+        """
+        self._check_settled()
+        return self._changed(replace(self, splits=tuple(sorted(Grid(self.zoom, splits).splits))))
+
     def settled(self) -> Plan:
         """The plan after the change that is under way; this one if there is none."""
         return self.next or self
@@ -207,7 +223,10 @@ class Plan:
         rings = [getattr(after, what) for what in _RINGS]
         groups = max(self.groups, *(max(ring.groups) + 1 for ring in rings))
         after = replace(after, groups=groups, version=self.version + 1)
-        if [ring.groups.keys() for ring in rings] == [getattr(self, what).groups.keys() for what in _RINGS]:
+        before = [getattr(self, what) for what in _RINGS]
+        if after.splits == self.splits and [r.groups.keys() for r in rings] == [
+            r.groups.keys() for r in before
+        ]:
             # No key moves.
             return after
         return replace(self, hosts=after.hosts, next=after)
@@ -237,7 +256,7 @@ class Plan:
     def layout(self) -> Layout:
         """The grid and the rings."""
         following = self.next.layout if self.next else None
-        return Layout(Grid(self.zoom), self.states, self.tiles, self.version, following)
+        return Layout(Grid(self.zoom, self.splits), self.states, self.tiles, self.version, following)
 
     def number(self, host: str) -> int:
         """The number of a host: the latest, if it has left and come back.

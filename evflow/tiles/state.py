@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evflow.tiles.kernels import fields, state
+from evflow.tiles.kernels import fields, state, zones
 from evflow.tiles.layout import Layout, split
 from evflow.tiles.messages import GONE, MOVE, SILENT, Message, Outbox, Place, Rows, words
 from evflow.tiles.store import Contents, Entities
@@ -150,15 +150,15 @@ class StateManager:
         return mine
 
     def _advance(self, rows: Rows) -> Outbox:
-        store, grid = self.entities, self.layout.grid
+        store, tiling = self.entities, self.layout.grids.tiling
         store.room(len(rows))
         taken, outbox, given = 0, Outbox(), words(rows)
         size = 2 * len(rows) + 64
         scratch = np.empty(self._most(rows), np.int64)
         while taken < len(rows):
             out = np.empty(size, MOVE)
-            arrays = (store.table, store.held, grid.borders, grid.guess, store.count, words(out), scratch)
-            taken = state.advance(given, taken, *arrays, *self.contents.shapes)
+            arrays = (store.table, store.held, tiling, store.count, words(out), scratch)
+            taken = state.advance(given, taken, *arrays, self.contents.shapes)
             if self._tells:
                 outbox += self._told(out[: store.count[fields.OUT]])
             size = max(size, len(scratch))
@@ -166,8 +166,9 @@ class StateManager:
 
     def _most(self, rows: Rows) -> int:
         """Tiles of two zones at most."""
-        self._widest = max(self._widest, int(self.layout.grid.counts(rows, self.contents).max(initial=1)))
-        return 2 * self._widest
+        grids = self.layout.grids
+        self._widest = max(self._widest, int(grids.counts(rows, self.contents).max(initial=1)))
+        return 2 * (self._widest + int(grids.tiling.counts[zones.NODES]))
 
     def _told(self, rows: Rows) -> Outbox:
         return [
@@ -179,16 +180,16 @@ class StateManager:
         ]
 
     def _parts(self, rows: Rows) -> list[tuple[int, Rows]]:
-        """Rows by the groups of Tile Managers of their tiles, or that get these."""
+        """Rows by the groups of Tile Managers of their tiles, and by those that get these."""
         layout, own = self.layout, self.place.group
         rows["grid"] = layout.mark
         if not layout.next:
             return split(rows, layout.tiles.owners(rows["tile"]))
         rows = rows[layout.states.owners(rows["id"]) == own]
-        owners, others = layout.tiles.owners(rows["tile"]), layout.next.tiles.owners(rows["tile"])
-        moved = np.flatnonzero(owners != others)
+        owners, others = layout.owners(rows["tile"])
+        here, moved = np.flatnonzero(owners >= 0), np.flatnonzero((others >= 0) & (owners != others))
         # In order, and together: a Tile Manager takes all tiles of a move at once.
-        at, keys = np.concatenate([np.arange(len(rows)), moved]), np.concatenate([owners, others[moved]])
+        at, keys = np.concatenate([here, moved]), np.concatenate([owners[here], others[moved]])
         order = np.argsort(at, kind="stable")
         return split(rows[at[order]], keys[order])
 
@@ -236,13 +237,13 @@ class StateManager:
     def _gained(self, group: int) -> Outbox:
         """What is in the tiles that a Tile Manager gets."""
         ((place, message),) = self._spread("gains", self.entities.rows, [group])
-        gained = self.layout.tiles.owners(message.rows["tile"]) != group
+        gained = self.layout.owners(message.rows["tile"])[0] != group
         return [(place, replace(message, rows=message.rows[gained]))]
 
     def _spread(self, kind: str, rows: Rows, groups: Collection[int]) -> Outbox:
         """Entities by the Tile Managers of their tiles: a message for each of some groups."""
         rows = rows[rows["flags"] & GONE == 0]
-        zone, tile = self.layout.grid.tiles(rows, self.contents)
+        zone, tile = self.layout.grids.tiles(rows, self.contents)
         rows = rows[zone]
         rows["tile"] = tile
         rows["flags"] |= SILENT

@@ -84,7 +84,7 @@ class Host(Acting):
         return {"plan": self.plan.plain(), "host": self.host, "silence": self.silence}
 
     def prepare(self) -> None:
-        self.plan.layout.grid.guess  # noqa: B018  takes a moment
+        self.plan.layout.grids.tiling  # noqa: B018  takes a moment
 
     def open(self, context: Context) -> Actor:
         return _HostActor(context, self)

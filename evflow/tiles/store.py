@@ -14,6 +14,7 @@ from evflow.errors import EvflowError
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.areas.exact import WORK
 from evflow.tiles.kernels import fields, tables
+from evflow.tiles.kernels.zones import Shapes
 from evflow.tiles.messages import MOVE, POLYGON, Rows, words
 
 __all__ = [
@@ -161,13 +162,9 @@ class Contents:
         self._filled = 0
 
     @property
-    def shapes(self) -> tuple[NDArray[Any], ...]:
-        """What kernels need of polygons, and room to compare three areas in.
-
-        The table of numbers; of each content where its rings start and the box around them; where the
-        corners of each ring start; the corners. Then the areas: see ``AreaColumns``.
-        """
-        return (self.table, self._starts, self._bounds, self._rings, self._corners, *self._work)
+    def shapes(self) -> Shapes:
+        """What kernels need of polygons."""
+        return Shapes(self.table, self._starts, self._bounds, self._rings, self._corners, *self._work)
 
     def forget(self, *rows: Words) -> None:
         """Drops what no moves name any more, once that may be as much as is known.

@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 from unittest.mock import patch
 
 import numpy as np
@@ -17,11 +16,14 @@ import numpy as np
 from evflow.errors import EvflowError, GraphError
 from evflow.tiles.client import Client
 from evflow.tiles.frontend import Frontend
+from evflow.tiles.grid import Grid
+from evflow.tiles.kernels.fields import NUMBER
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import ELSEWHERE, ENTER, EVENTS, GONE, INSIDE, LEAVE, Message, Outbox, Place, Rows
+from evflow.tiles.messages import ENTER, EVENTS, INSIDE, LEAVE, Message, Outbox, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.state import StateManager
-from evflow.tiles.store import Entities, Pairs, content_of
+from evflow.tiles.store import Contents, content_of
+from tests.tiles.faults import FAULTS
 from tests.tiles.rows import moves, outlines
 from tests.tiles.world import Box, Circle, Polygon, Zone, gap
 
@@ -60,6 +62,8 @@ class Simulation:
     def __init__(self, seed: int, r: int | None = None) -> None:
         self.random = random.Random(seed)
         self.r = r or self.random.choice([1, 2, 2, 3])
+        # Of every fourth the grid changes, too.
+        self.divides = seed % 4 == 3
         names = [f"h{n}" for n in range(self.random.choice([1, 2, 3]) * self.r)]
         self.centre = self.random.choice(CENTRES)
         # A zone on a pole touches all the tiles of a row.
@@ -128,7 +132,9 @@ class Simulation:
             return
         hosts = self.plan.running
         try:
-            if self.random.random() < 0.5 and len(hosts) < 8:
+            if self.divides and self.random.random() < 0.7:
+                self.plan = self.plan.divided(self._splits())
+            elif self.random.random() < 0.5 and len(hosts) < 8:
                 self.plan = self.plan.grown(f"h{len(self.plan.hosts)}")
             else:
                 plan = self.plan.without(host := self.random.choice(hosts))
@@ -140,6 +146,22 @@ class Simulation:
                 self.plan = plan
         except GraphError:
             return
+
+    def _splits(self) -> set[int]:
+        """Some tiles more that are split, or some that are not any more."""
+        grid = self.plan.layout.grid
+        splits = set(grid.splits)
+        for _ in range(self.random.randint(1, 4)):
+            last = [tile for tile in sorted(splits) if not splits & set(grid.parts(tile))]
+            if last and self.random.random() < 0.4:
+                splits.discard(self.random.choice(last))
+            else:
+                zone = self._zone()
+                contents = Contents()
+                contents.learn(outlines([zone]))
+                tiles = Grid(self.plan.zoom, splits).tiles(moves([zone]), contents)[1].tolist()
+                splits |= {tile for tile in tiles[:3] if grid.can_split(tile)}
+        return splits
 
     def _spares(self) -> bool:
         """Whether one more host may die."""
@@ -475,6 +497,9 @@ class Simulation:
                 assert role.ready, f"{role.place} has not caught up"
             elif isinstance(role, TileManager):
                 assert role.counts["lost"] == 0 and role.counts["kept"] == 0, f"{role.place}: {role.counts}"
+                there = role.tiles[(role.tiles[:, 1] > 0) | (role.tiles[:, 3] > 0), NUMBER]
+                mine = [owners == role.place.group for owners in role.layout.owners(there)]
+                assert (mine[0] | mine[1]).all(), f"{role.place} has tiles of others"
         self.catching = set()
 
 
@@ -484,59 +509,6 @@ def fits(pub: int, sub: int) -> bool:
 
 
 KEY = ("pub", "pub_version", "sub", "sub_version")
-
-
-def _credulous(pairs: Pairs, rows: Rows, subscriptions: Entities, follow: Any = Pairs.follow) -> Any:
-    """As ``Pairs.follow``, for whom nothing is old."""
-    pairs._table[pairs._table[:, 0] != -1, 2:4] = -1
-    return follow(pairs, rows, subscriptions)
-
-
-def _without(rows: Rows, flag: int) -> Rows:
-    rows["flags"] &= 255 - flag
-    return rows
-
-
-FAULTS: dict[str, tuple[str, Any]] = {
-    "old news counts": ("evflow.tiles.client.Pairs.follow", _credulous),
-    "what has come apart is not told": (
-        "evflow.tiles.manager.TileManager._send",
-        lambda self, rows, send=TileManager._send: send(self, rows[rows["event"] & 8 == 0]),
-    ),
-    "who leaves a tile counts as deleted": (
-        "evflow.tiles.state.StateManager._told",
-        lambda self, rows, told=StateManager._told: told(self, _without(rows, ELSEWHERE)),
-    ),
-    "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
-    "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
-    "dead State Managers are not forgotten": (
-        "evflow.tiles.manager.TileManager.down",
-        lambda self, place: [],
-    ),
-    "snapshots are ignored": ("evflow.tiles.state.StateManager._caught_up", lambda self, group, message: []),
-    "nothing is sent again": ("evflow.tiles.frontend.Frontend._greeted", lambda self, state: []),
-    "nothing is told of what was left": (
-        "evflow.tiles.state.StateManager._told",
-        lambda self, rows, told=StateManager._told: told(self, rows[rows["flags"] & GONE == 0]),
-    ),
-    "tiles that a group gets are not told": (
-        "evflow.tiles.state.StateManager._gained",
-        lambda self, group, gained=StateManager._gained: [
-            (place, replace(message, rows=message.rows[:0])) for place, message in gained(self, group)
-        ],
-    ),
-    "what a State Manager got is not told": (
-        "evflow.tiles.state.StateManager._spread",
-        lambda self, kind, rows, groups, spread=StateManager._spread: spread(
-            self, kind, rows[: 0 if kind == "handed" else len(rows)], groups
-        ),
-    ),
-    "a change ends before all have caught up": (
-        "tests.tiles.simulation.Simulation._ready",
-        lambda self: True,
-    ),
-}
-"""Faults to plant: what each replaces, and by what."""
 
 
 def found(seeds: range, r: int | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from evflow.errors import GraphError
 from evflow.tiles.grid import Grid
+from evflow.tiles.kernels import zones
+from evflow.tiles.messages import words
 from evflow.tiles.store import Contents
 from tests.tiles.rows import moves, outlines
 from tests.tiles.world import Box, Circle, Polygon, Zone, gap, tile_box
@@ -92,6 +95,48 @@ def test_zones_that_overlap_share_a_tile(one: Zone, other: Zone, zoom: int) -> N
         assert shared or gap(one, other) > -1e-6
 
 
+@st.composite
+def splits(draw: st.DrawFn) -> set[int]:
+    """Tiles of a grid of zoom 1 that are split, down to zoom 5."""
+    found, could = set[int](), [4, 5, 6, 7]
+    for _ in range(draw(st.integers(0, 12))):
+        tile = could.pop(draw(st.integers(0, len(could) - 1)))
+        found.add(tile)
+        could += Grid.parts(tile) if tile < 4**4 else []
+    return found
+
+
+@given(st.lists(ZONES, min_size=1, max_size=4), splits(), splits())
+def test_a_zone_has_the_tiles_that_it_has_at_their_zooms(
+    zones: list[Zone], one: set[int], other: set[int]
+) -> None:
+    contents, rows = Contents(), moves(zones)
+    contents.learn(outlines(zones))
+    touched = {
+        (at, tile) for zoom in range(1, 6) for at, tile in zip(*Grid(zoom).tiles(rows, contents), strict=True)
+    }
+    # A tile of a grid is one of the first zoom, or a part of one that is split, unless it is split itself.
+    leaves = [{4, 5, 6, 7}.union(*map(Grid.parts, each)) - each for each in (one, other)]
+    for leaf, each in zip(leaves, (one, other), strict=True):
+        found = list(zip(*Grid(1, each).tiles(rows, contents), strict=True))
+        assert len(set(found)) == len(found) and set(found) == {(i, t) for i, t in touched if t in leaf}
+    both = set(zip(*Grid(1, one).beside(Grid(1, other)).tiles(rows, contents), strict=True))
+    assert both == {(i, t) for i, t in touched if t in leaves[0] | leaves[1]}
+
+
+@pytest.mark.parametrize("wrong", [(), (1, 2, 3, 4), None])
+def test_a_kernel_refuses_what_is_not_its_tuple(wrong: Any) -> None:
+    with pytest.raises((IndexError, SystemError, TypeError)):
+        zones.spans(words(moves([Circle(0, 0, 1)])), wrong, np.zeros(1, np.int64), Contents().shapes)
+
+
+@pytest.mark.parametrize("wrong", [[18], [5, 18, 2**70], [0], [3], ["5"], range(4**8, 4**8 + 1025)])
+def test_tiles_that_cannot_be_split_are_refused(wrong: list[int]) -> None:
+    with pytest.raises(GraphError, match="expected"):
+        Grid(8 if len(wrong) > 3 else 1, wrong)
+    assert Grid(1, [5, 18]).splits == {5, 18}
+
+
 def test_the_grid_is_that_of_web_maps() -> None:
     # OpenStreetMap's own example: slippy map tile names, zoom 10, for the place of Berlin's tower.
     rows = moves([Circle(52.520833, 13.409444, 0.0), Circle(-33.8568, 151.2153, 0.0)])
@@ -106,7 +151,7 @@ def test_the_grid_is_that_of_web_maps() -> None:
 
 
 def test_borders_are_those_of_mercator() -> None:
-    borders = Grid(12).borders
+    borders = Grid(12).tiling.borders
     rows = 1 << 12
     expected = np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * np.arange(1, rows) / rows))))
     assert np.allclose(borders[1:-1], expected, rtol=0, atol=1e-11)

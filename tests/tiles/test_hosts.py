@@ -14,6 +14,7 @@ import pytest
 from evflow.errors import EvflowError
 from evflow.events.event import Event
 from evflow.tiles.client import Client
+from evflow.tiles.grid import Grid
 from evflow.tiles.messages import Message, Outbox, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.roles import Roles
@@ -334,3 +335,13 @@ def test_no_match_is_lost_or_doubled_when_hosts_join_and_leave(seed: int) -> Non
     for name in "ae":
         hosts.change(hosts.plan.without(name))
     assert sorted(hosts.plan.numbers) == sorted(hosts.hosts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_no_match_is_lost_or_doubled_when_tiles_are_split_and_joined(seed: int) -> None:
+    hosts = Played(seed, 1 + seed % 2)
+    tile = int(Grid(15).tiles(moves([HERE]))[1][0])
+    for splits in ([tile], [tile, *Grid.parts(tile)], []):
+        hosts.change(hosts.plan.divided(splits))
+        assert all(host.plan.splits == tuple(sorted(splits)) for host in hosts.hosts.values())

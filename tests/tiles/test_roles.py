@@ -18,8 +18,9 @@ from evflow.tiles.ring import Ring
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import Entities, Pairs, Seen, content_of
 from tests.examples import tried
+from tests.tiles.faults import FAULTS
 from tests.tiles.rows import moves, outlines
-from tests.tiles.simulation import FAULTS, found
+from tests.tiles.simulation import found
 from tests.tiles.system import GRID, System
 from tests.tiles.world import Box, Circle, Polygon, metres
 
@@ -28,8 +29,10 @@ FIRST = {
     "dead State Managers are not forgotten": 68,
     "matches are not kept": 41,
     "old news counts": 41,
-    "tiles that a group gets are not told": 254,
-    "what a State Manager got is not told": 7,
+    "tiles agree with those that are split": 35,
+    "tiles of the next grid are not told": 15,
+    "tiles that a group gets are not told": 51,
+    "what a State Manager got is not told": 34,
     "what has come apart is not told": 1,
     "who leaves a tile counts as deleted": 4,
 }
@@ -250,6 +253,8 @@ def test_what_has_left_is_forgotten_in_time() -> None:
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_no_death_loses_or_doubles_a_match(r: int) -> None:
     assert not found(range(tried(2)), r)
+    # In these the grid changes, too.
+    assert not found(range(3, 3 + 4 * tried(2), 4), r)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel
+from evflow.matching.native import ReadRows, Write, WriteRows, array_kernel
 from evflow.tiles.kernels.fields import (
     GONE_COUNT,
     ID,
@@ -17,7 +17,7 @@ from evflow.tiles.kernels.fields import (
     WORD,
 )
 from evflow.tiles.kernels.tables import copy, find, newness
-from evflow.tiles.kernels.zones import fill, in_zone, span_of
+from evflow.tiles.kernels.zones import Shapes, Tiling, fill, in_zone, span_of
 
 
 @array_kernel
@@ -26,27 +26,16 @@ def advance(
     start: int,
     table: WriteRows[np.int64],
     held: WriteRows[np.int64],
-    borders: Read[np.float64],
-    guess: Read[np.int32],
+    tiling: Tiling,
     count: Write[np.int64],
     out: WriteRows[np.int64],
     scratch: Write[np.int64],
-    contents: ReadRows[np.int64],
-    starts: Read[np.int64],
-    bounds: ReadRows[np.float64],
-    rings: Read[np.int64],
-    corners: ReadRows[np.float64],
-    kind: Write[np.uint8],
-    measures: WriteRows[np.float64],
-    first: Write[np.int64],
-    last: Write[np.int64],
-    work: Write[np.float64],
+    shapes: Shapes,
 ) -> int:
     """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
 
     Algorithm 2. ``scratch`` has room for the tiles of two zones. Returns the row at which it stopped.
     """
-    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
     made = 0
     for i in range(start, len(rows)):
         row = rows[i]
@@ -64,8 +53,8 @@ def advance(
                 count[LATE] += 1
                 continue
             was = old[WORD] >> 9 & 1
-        left = fill(held[slot], borders, guess, scratch, 0, shapes) if not was else 0
-        right = fill(row, borders, guess, scratch, left, shapes) if not gone else left
+        left = fill(held[slot], tiling, scratch, 0, shapes) if not was else 0
+        right = fill(row, tiling, scratch, left, shapes) if not gone else left
         if made + right > len(out):
             count[OUT] = made
             return i
@@ -74,9 +63,9 @@ def advance(
             count[USED] += 1
             table[at, 0], table[at, 1] = key, slot
         count[GONE_COUNT] += gone - (was if known else 0)
-        spanned = span_of(row, borders, guess, shapes)
+        spanned = span_of(row, tiling, shapes)
         for k in range(left):
-            if gone or not in_zone(scratch[k], row, spanned, borders, shapes):
+            if gone or not in_zone(scratch[k], row, spanned, tiling, shapes):
                 copy(row, out[made])
                 out[made, WORD] |= (2 if gone else 66) << 8
                 out[made, TILE] = scratch[k]

@@ -48,19 +48,26 @@ from evflow.tiles.kernels.fields import (
     USED,
     VERSION,
     WORD,
-    Floats,
     I,
     Words,
     X,
 )
 from evflow.tiles.kernels.tables import copy, find, mixed, newness
 from evflow.tiles.kernels.zones import (
+    BASE,
+    DEEPEST,
     Shapes,
-    in_zone,
+    Tiling,
+    after,
+    at_zoom,
+    cell_of,
+    in_span,
     numbers_of,
     span_of,
     tile_id,
+    touches,
     zones_meet,
+    zoom_of,
 )
 
 _INFINITY = np.float32(np.inf)
@@ -115,27 +122,42 @@ def _overlap(one: Words, other: Words, shapes: Shapes) -> bool:
 
 
 @compiled
-def _chosen(
-    tile: int, one: Words, other: Words, borders: Floats, guess: NDArray[np.int32], shapes: Shapes
-) -> bool:
-    """Whether a tile has the least hash of the tiles that two zones share (section III.C)."""
-    n = len(borders) - 1
-    top, bottom, west, east = span_of(one, borders, guess, shapes)
-    if top == bottom and west == east:
+def _chosen(tile: int, one: Words, other: Words, tiling: Tiling, shapes: Shapes) -> bool:
+    """Whether a tile has the least hash of the tiles of a grid that two zones share (section III.C).
+
+    Of two grids each chooses its own.
+    """
+    first = span_of(one, tiling, shapes)
+    if first[0] == first[1] and first[2] == first[3]:
         return True
-    high, low, left, right = span_of(other, borders, guess, shapes)
-    if high == low and left == right:
+    second = span_of(other, tiling, shapes)
+    if second[0] == second[1] and second[2] == second[3]:
         return True
-    mine = mixed(tile)
-    for y in range(max(top, high), min(bottom, low) + 1):
-        for x in range(west, east + 1):
-            shared = tile_id(y, x, n)
-            if (
-                mixed(shared) < mine
-                and in_zone(shared, one, (top, bottom, west, east), borders, shapes)
-                and in_zone(shared, other, (high, low, left, right), borders, shapes)
-            ):
-                return False
+    base: int = tiling.counts[BASE]
+    top, bottom, west, east = at_zoom(first, base, tiling)
+    high, low, _, _ = at_zoom(second, base, tiling)
+    mine, grids = mixed(tile), cell_of(tile, tiling) >> 2
+    for v in range(max(top, high), min(bottom, low) + 1):
+        for u in range(west, east + 1):
+            y, x, zoom = v, u & ((1 << base) - 1), base
+            while True:
+                shared = tile_id(y, x, 1 << zoom)
+                cell = cell_of(shared, tiling)
+                if (
+                    cell >> 2 & grids
+                    and mixed(shared) < mine
+                    and touches(y, x, zoom, one, first, tiling, shapes)
+                    and touches(y, x, zoom, other, second, tiling, shapes)
+                ):
+                    grids &= ~(cell >> 2)
+                    if grids == 0:
+                        return False
+                if cell & 3 and in_span(y, x, zoom, first, tiling) and in_span(y, x, zoom, second, tiling):
+                    y, x, zoom = 2 * y, 2 * x, zoom + 1
+                else:
+                    y, x, zoom = after(y, x, zoom, base)
+                    if zoom == base:
+                        break
     return True
 
 
@@ -219,7 +241,7 @@ def _remove(
 @compiled
 def _meet(pub: Words, sub: Words, ends: Words, attributes: Words, shapes: Shapes) -> bool:
     """Whether a publication and a subscription match."""
-    return _covers(pub[CONTENT], sub[CONTENT], shapes[0], ends, attributes) and _overlap(pub, sub, shapes)
+    return _covers(pub[CONTENT], sub[CONTENT], shapes.table, ends, attributes) and _overlap(pub, sub, shapes)
 
 
 @compiled
@@ -273,11 +295,12 @@ def _part(
 
 
 @compiled
-def _found(tile: Words, number: int, borders: Floats) -> None:
+def _found(tile: Words, number: int, tiling: Tiling) -> None:
     """Writes an empty tile."""
-    n = len(borders) - 1
-    y, x = (number - n * n) // n, number & (n - 1)
-    latitude = (borders[y] + borders[y + 1]) / 2.0
+    zoom = zoom_of(number, tiling)
+    n, down = 1 << zoom, tiling.counts[DEEPEST] - zoom
+    y, x = (number - n * n) >> zoom, number & (n - 1)
+    latitude = (tiling.borders[y << down] + tiling.borders[(y + 1) << down]) / 2.0
     u, v, w = place_vector(latitude, (x + 0.5) * 360.0 / n - 180.0)
     tile[0] = tile[2] = -1
     tile[1] = tile[3] = 0
@@ -296,24 +319,14 @@ def match(
     places: WriteBlocks[np.float32],
     slots: WriteRows[np.int32],
     nexts: Write[np.int64],
-    borders: Read[np.float64],
-    guess: Read[np.int32],
+    tiling: Tiling,
     ends: Read[np.int64],
     attributes: Read[np.int64],
     count: Write[np.int64],
     out: WriteRows[np.int64],
     rehomed: Write[np.int64],
     states: WriteRows[np.int64],
-    contents: ReadRows[np.int64],
-    starts: Read[np.int64],
-    bounds: ReadRows[np.float64],
-    rings: Read[np.int64],
-    corners: ReadRows[np.float64],
-    kind: Write[np.uint8],
-    measures: WriteRows[np.float64],
-    first: Write[np.int64],
-    last: Write[np.int64],
-    work: Write[np.float64],
+    shapes: Shapes,
 ) -> int:
     """A Tile Manager takes moves of its tiles, and writes the matches that they make.
 
@@ -324,7 +337,6 @@ def match(
     A pair that matched before a move and does not afterwards has come apart. Each tile that had both tells
     it, if the subscription asks for events: it has the old state, and each row has the new one.
     """
-    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
     made = 0
     for i in range(start, len(rows)):
         row = rows[i]
@@ -335,7 +347,7 @@ def match(
             number = count[LISTS]
             count[LISTS] += 1
             numbers[at, 0], numbers[at, 1] = row[TILE], number
-            _found(tiles[number], row[TILE], borders)
+            _found(tiles[number], row[TILE], tiling)
         tile = tiles[number]
         if made + tile[3 - 2 * side] > len(out):
             count[OUT] = made
@@ -428,7 +440,7 @@ def match(
                         theirs = held[slots[other, k]]
                         pub, sub = (theirs, mine) if side else (mine, theirs)
                         if _meet(pub, sub, ends, attributes, shapes) and _chosen(
-                            row[TILE], pub, sub, borders, guess, shapes
+                            row[TILE], pub, sub, tiling, shapes
                         ):
                             _matched(pub, sub, 0, out[made], shapes)
                             made += 1

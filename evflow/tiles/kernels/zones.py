@@ -2,13 +2,13 @@
 
 Places and borders go through additions, multiplications, divisions and roots only, which every machine rounds
 alike: the tiles of a zone are the same wherever they are computed. Which zones and tiles overlap is told by
-``evflow.matching.areas``; a tuple ``shapes`` has the outlines of polygons and room for three areas of that.
+``evflow.matching.areas``. A tile is one of a zone exactly if it would be in a grid of the tile's zoom alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,59 @@ _MORE = 1e-11
 _TILE = 2
 """The third area of ``shapes`` is that of a tile."""
 
-Shapes = Any
-"""See ``shapes_of``."""
+Span = tuple[int, int, int, int]
+"""First and last row, first and last column (not wrapped) that a zone may touch."""
+
+BASE, DEEPEST, ELSE, NODES = range(4)
+"""What the numbers of a ``Tiling`` are."""
+
+
+class Shapes(NamedTuple):
+    """The outlines of polygons, and room to compare three areas in.
+
+    Attributes:
+        table: of the numbers of contents.
+        starts: of each content where its rings start.
+        bounds: of each content the box around its outline.
+        rings: where the corners of each ring start.
+        corners: latitudes and longitudes.
+        kinds, numbers, first, last: three areas; see ``AreaColumns``.
+        work: see ``evflow.matching.areas.exact``.
+    """
+
+    table: WriteRows[np.int64]
+    starts: Write[np.int64]
+    bounds: WriteRows[np.float64]
+    rings: Write[np.int64]
+    corners: WriteRows[np.float64]
+    kinds: Write[np.uint8]
+    numbers: WriteRows[np.float64]
+    first: Write[np.int64]
+    last: Write[np.int64]
+    work: Write[np.float64]
+
+
+class Tiling(NamedTuple):
+    """The tiles of a grid, or of two grids while one takes the place of the other.
+
+    Attributes:
+        borders: the latitudes between the rows of the deepest zoom.
+        guess: a row of these not south of each of many latitudes, from which one looks on.
+        cells: a table of the tiles that are split, and of those in them: in which grids each is split (1, 2),
+            and in which it is a tile (4, 8).
+        counts: the base zoom, the deepest one, what ``cells`` says of all others, how many it has.
+    """
+
+    borders: Write[np.float64]
+    guess: Write[np.int32]
+    cells: WriteRows[np.int64]
+    counts: Write[np.int64]
 
 
 @compiled
 def _outline(row: Words, shapes: Shapes) -> int:
     """The position of a polygon's outline; -1 if it is not known."""
-    table = shapes[0]
-    at: int = table[find(table, row[ZONE]), 1]
+    at: int = shapes.table[find(shapes.table, row[ZONE]), 1]
     return at
 
 
@@ -45,7 +89,7 @@ def _outline(row: Words, shapes: Shapes) -> int:
 def numbers_of(row: Words, shapes: Shapes) -> tuple[float, float, float, float]:
     """The numbers of a zone: those of a circle or box, or the box around a polygon."""
     if row[WORD] & 255 == 2:
-        at, bounds = _outline(row, shapes), shapes[2]
+        at, bounds = _outline(row, shapes), shapes.bounds
         if at < 0:
             return 0.0, 0.0, 0.0, 0.0
         return bounds[at, 0], bounds[at, 1], bounds[at, 2], bounds[at, 3]
@@ -55,7 +99,7 @@ def numbers_of(row: Words, shapes: Shapes) -> tuple[float, float, float, float]:
 @compiled
 def _put(row: Words, i: int, shapes: Shapes) -> None:
     """Writes a zone as one of the areas that are compared."""
-    kind, numbers, first, last = shapes[5], shapes[6], shapes[7], shapes[8]
+    kind, numbers, first, last = shapes.kinds, shapes.numbers, shapes.first, shapes.last
     a, b, c, d = numbers_of(row, shapes)
     kind[i], first[i], last[i] = 2 + (row[WORD] & 255), 0, 0
     if kind[i] == 3:
@@ -64,7 +108,7 @@ def _put(row: Words, i: int, shapes: Shapes) -> None:
         elif d > 180.0:
             d -= 360.0
     elif kind[i] == 4:
-        at, starts = _outline(row, shapes), shapes[1]
+        at, starts = _outline(row, shapes), shapes.starts
         if at >= 0:
             first[i], last[i] = starts[at], starts[at + 1]
     numbers[i, 0], numbers[i, 1], numbers[i, 2], numbers[i, 3] = a, b, c, d
@@ -72,8 +116,8 @@ def _put(row: Words, i: int, shapes: Shapes) -> None:
 
 @compiled
 def _meet(i: int, j: int, shapes: Shapes) -> bool:
-    areas = (shapes[5], shapes[6], shapes[7], shapes[8], shapes[3], shapes[4])
-    return meet(1, areas, i, areas, j, shapes[9])
+    areas = (shapes.kinds, shapes.numbers, shapes.first, shapes.last, shapes.rings, shapes.corners)
+    return meet(1, areas, i, areas, j, shapes.work)
 
 
 @compiled
@@ -112,8 +156,8 @@ def _slack(radius: float) -> float:
 @compiled
 def span(
     kind: int, a: float, b: float, c: float, d: float, borders: Floats, guess: NDArray[np.int32]
-) -> tuple[int, int, int, int]:
-    """First and last row, first and last column (not wrapped) of the tiles that a zone may touch."""
+) -> Span:
+    """The span of a zone, by its kind and its numbers, among the tiles of the deepest zoom."""
     n = len(borders) - 1
     if kind:
         more = _MORE if kind == 2 else 0.0
@@ -139,11 +183,11 @@ def span(
 
 
 @compiled
-def in_tile(row: Words, y: int, x: int, borders: Floats, shapes: Shapes) -> bool:
+def in_tile(row: Words, y: int, x: int, zoom: int, tiling: Tiling, shapes: Shapes) -> bool:
     """Whether a zone touches a tile of its span, if this has more than one."""
-    kind = row[WORD] & 255
-    side = 360.0 / (len(borders) - 1)
-    south, north, west = borders[y + 1], borders[y], (x & (len(borders) - 2)) * side - 180.0
+    kind, borders, down = row[WORD] & 255, tiling.borders, tiling.counts[DEEPEST] - zoom
+    side = 360.0 / (1 << zoom)
+    south, north, west = borders[(y + 1) << down], borders[y << down], (x & ((1 << zoom) - 1)) * side - 180.0
     if kind == 0:
         a, b, c = float_of(row[6]), float_of(row[7]), float_of(row[8])
         if south <= a <= north and west <= b <= west + side:
@@ -153,7 +197,7 @@ def in_tile(row: Words, y: int, x: int, borders: Floats, shapes: Shapes) -> bool
     if kind == 1 and float_of(row[8]) < 90.0 and float_of(row[6]) > -90.0:
         return True
     more = _MORE if kind == 2 else 0.0
-    kinds, numbers = shapes[5], shapes[6]
+    kinds, numbers = shapes.kinds, shapes.numbers
     kinds[_TILE] = 3
     numbers[_TILE, 0], numbers[_TILE, 2] = south, north
     numbers[_TILE, 1], numbers[_TILE, 3] = west - more, west + side + more
@@ -168,89 +212,151 @@ def tile_id(row: int, column: int, n: int) -> int:
 
 
 @compiled
-def span_of(
-    row: Words, borders: Floats, guess: NDArray[np.int32], shapes: Shapes
-) -> tuple[int, int, int, int]:
-    """The span of a move's zone."""
+def span_of(row: Words, tiling: Tiling, shapes: Shapes) -> Span:
+    """The span of a move's zone among the tiles of the deepest zoom."""
     a, b, c, d = numbers_of(row, shapes)
-    return span(row[WORD] & 255, a, b, c, d, borders, guess)
+    return span(row[WORD] & 255, a, b, c, d, tiling.borders, tiling.guess)
 
 
 @compiled
-def in_zone(
-    tile: int, row: Words, spanned: tuple[int, int, int, int], borders: Floats, shapes: Shapes
-) -> bool:
-    """Whether a move's zone, of which the span is known, touches a tile."""
-    n = len(borders) - 1
-    top, bottom, west, east = spanned
-    y, x = (tile - n * n) // n, tile & (n - 1)
-    x = (x - west) & (n - 1)
-    if y < top or y > bottom or x > east - west:
+def at_zoom(spanned: Span, zoom: int, tiling: Tiling) -> Span:
+    """A span of the deepest zoom among the tiles of another."""
+    up = tiling.counts[DEEPEST] - zoom
+    west, east = spanned[2] >> up, spanned[3] >> up
+    if east - west >= 1 << zoom:
+        west, east = 0, (1 << zoom) - 1
+    return spanned[0] >> up, spanned[1] >> up, west, east
+
+
+@compiled
+def zoom_of(tile: int, tiling: Tiling) -> int:
+    """The zoom of a tile: the base zoom, or one that is deeper."""
+    zoom: int = tiling.counts[BASE]
+    while tile >> 2 * zoom > 1:
+        zoom += 1
+    return zoom
+
+
+@compiled
+def cell_of(tile: int, tiling: Tiling) -> int:
+    """What ``cells`` says of a tile that is of the base zoom, or in one that is split."""
+    other: int = tiling.counts[ELSE]
+    if tiling.counts[NODES] == 0:
+        return other
+    held: int = tiling.cells[find(tiling.cells, tile), 1]
+    return other if held == -1 else held
+
+
+@compiled
+def after(y: int, x: int, zoom: int, base: int) -> tuple[int, int, int]:
+    """Row, column and zoom of the tile after one and all in it; the zoom is ``base`` after the last one."""
+    while zoom > base and y & x & 1:
+        y, x, zoom = y >> 1, x >> 1, zoom - 1
+    if zoom > base:
+        y, x = y + (x & 1), x ^ 1
+    return y, x, zoom
+
+
+@compiled
+def in_span(y: int, x: int, zoom: int, spanned: Span, tiling: Tiling) -> bool:
+    """Whether a tile (its column is wrapped) is in the span of a zone."""
+    top, bottom, west, east = at_zoom(spanned, zoom, tiling)
+    return top <= y <= bottom and (x - west) & ((1 << zoom) - 1) <= east - west
+
+
+@compiled
+def touches(y: int, x: int, zoom: int, row: Words, spanned: Span, tiling: Tiling, shapes: Shapes) -> bool:
+    """Whether a move's zone, of which the span is known, touches a tile (its column is wrapped)."""
+    if not in_span(y, x, zoom, spanned, tiling):
         return False
-    if top == bottom and west == east:
-        return True
-    return in_tile(row, y, west + x, borders, shapes)
+    top, bottom, west, east = at_zoom(spanned, zoom, tiling)
+    return (top == bottom and west == east) or in_tile(row, y, x, zoom, tiling, shapes)
 
 
 @compiled
-def fill(row: Words, borders: Floats, guess: NDArray[np.int32], out: Words, at: int, shapes: Shapes) -> int:
-    """Writes the tiles of a move's zone to ``out`` from ``at`` on; returns how far. Its span has to fit."""
-    n = len(borders) - 1
-    top, bottom, west, east = span_of(row, borders, guess, shapes)
+def in_zone(tile: int, row: Words, spanned: Span, tiling: Tiling, shapes: Shapes) -> bool:
+    """Whether a move's zone, of which the span is known, touches a tile."""
+    zoom = zoom_of(tile, tiling)
+    n = 1 << zoom
+    return touches((tile - n * n) >> zoom, tile & (n - 1), zoom, row, spanned, tiling, shapes)
+
+
+@compiled
+def _fill_parts(
+    y: int, x: int, row: Words, spanned: Span, tiling: Tiling, out: Words, at: int, shapes: Shapes
+) -> int:
+    """As ``fill``, with the tiles in one of the base zoom that is split."""
+    base: int = tiling.counts[BASE]
+    y, x, zoom = 2 * y, 2 * x, base + 1
+    while zoom > base:
+        tile = tile_id(y, x, 1 << zoom)
+        cell = cell_of(tile, tiling)
+        if cell >> 2 and touches(y, x, zoom, row, spanned, tiling, shapes):
+            out[at] = tile
+            at += 1
+        if cell & 3 and in_span(y, x, zoom, spanned, tiling):
+            y, x, zoom = 2 * y, 2 * x, zoom + 1
+        else:
+            y, x, zoom = after(y, x, zoom, base)
+    return at
+
+
+@compiled
+def fill(row: Words, tiling: Tiling, out: Words, at: int, shapes: Shapes) -> int:
+    """Writes the tiles of a move's zone to ``out`` from ``at`` on; returns how far. All have to fit."""
+    base: int = tiling.counts[BASE]
+    n = 1 << base
+    spanned = span_of(row, tiling, shapes)
+    top, bottom, west, east = at_zoom(spanned, base, tiling)
     alone = top == bottom and west == east
     for y in range(top, bottom + 1):
         for x in range(west, east + 1):
-            if alone or in_tile(row, y, x, borders, shapes):
-                out[at] = tile_id(y, x, n)
+            tile = tile_id(y, x, n)
+            cell = cell_of(tile, tiling)
+            if cell >> 2 and (alone or in_tile(row, y, x, base, tiling, shapes)):
+                out[at] = tile
                 at += 1
+            if cell & 3:
+                at = _fill_parts(y, x & (n - 1), row, spanned, tiling, out, at, shapes)
     return at
 
 
 @array_kernel
-def spans(
-    rows: ReadRows[np.int64],
-    borders: Read[np.float64],
-    guess: Read[np.int32],
-    sizes: Write[np.int64],
-    contents: ReadRows[np.int64],
-    starts: Read[np.int64],
-    bounds: ReadRows[np.float64],
-    rings: Read[np.int64],
-    corners: ReadRows[np.float64],
-    kind: Write[np.uint8],
-    measures: WriteRows[np.float64],
-    first: Write[np.int64],
-    last: Write[np.int64],
-    work: Write[np.float64],
-) -> None:
-    """How many tiles each zone may touch at most."""
-    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
+def spans(rows: ReadRows[np.int64], tiling: Tiling, sizes: Write[np.int64], shapes: Shapes) -> None:
+    """How many tiles of the base zoom each zone may touch at most."""
     for i in range(len(rows)):
-        top, bottom, west, east = span_of(rows[i], borders, guess, shapes)
+        spanned = span_of(rows[i], tiling, shapes)
+        top, bottom, west, east = at_zoom(spanned, tiling.counts[BASE], tiling)
         sizes[i] = (bottom - top + 1) * (east - west + 1)
 
 
 @array_kernel
 def tiles_of(
     rows: ReadRows[np.int64],
-    borders: Read[np.float64],
-    guess: Read[np.int32],
+    start: int,
+    most: Read[np.int64],
+    tiling: Tiling,
     ends: Write[np.int64],
     tiles: Write[np.int64],
-    contents: ReadRows[np.int64],
-    starts: Read[np.int64],
-    bounds: ReadRows[np.float64],
-    rings: Read[np.int64],
-    corners: ReadRows[np.float64],
-    kind: Write[np.uint8],
-    measures: WriteRows[np.float64],
-    first: Write[np.int64],
-    last: Write[np.int64],
-    work: Write[np.float64],
-) -> None:
-    """Writes the tiles of each zone, one zone after the other, and where those of each end."""
-    shapes = (contents, starts, bounds, rings, corners, kind, measures, first, last, work)
-    at = 0
-    for i in range(len(rows)):
-        at = fill(rows[i], borders, guess, tiles, at, shapes)
+    shapes: Shapes,
+) -> int:
+    """Writes the tiles of each zone, one zone after the other, and where those of each end.
+
+    ``most`` says how many each may have. Returns the row at which it stopped.
+    """
+    at = ends[start - 1] if start else 0
+    for i in range(start, len(rows)):
+        if at + most[i] > len(tiles):
+            return i
+        at = fill(rows[i], tiling, tiles, at, shapes)
         ends[i] = at
+    return len(rows)
+
+
+@array_kernel
+def cells_of(tiles: Read[np.int64], tiling: Tiling, found: Write[np.int64]) -> None:
+    """What ``cells`` says of tiles; 0 of those that are not among the tiles of its grids, nor split there."""
+    for i in range(len(tiles)):
+        held = tiling.cells[find(tiling.cells, tiles[i]), 1]
+        is_base = zoom_of(tiles[i], tiling) == tiling.counts[BASE]
+        found[i] = held if held != -1 else tiling.counts[ELSE] * is_base
