@@ -28,18 +28,24 @@ from tiles_redis import Redis
 
 from evflow import tiles
 from evflow.tiles import MOVE, Client, Frontend, Grid, Layout, Place, Ring, StateManager, TileManager
+from evflow.tiles.density import balanced, crowds
 
 STEP = 20 / 3.6 * 10
 DEGREES = 1 / 111_195
 
 
-def fleet(n: int, k: float, random: np.random.Generator) -> np.ndarray:
+def fleet(n: int, k: float, random: np.random.Generator, skewed: bool = False) -> np.ndarray:
     rows = np.zeros(n, MOVE)
     side = np.sqrt(n / 100) * 1000
     rows["id"], rows["flags"] = np.arange(n), random.random(n) >= k
     rows["zone"][:, 0] = 46 + random.uniform(0, side, n) * DEGREES
     rows["zone"][:, 1] = 6 + random.uniform(0, side, n) * DEGREES / np.cos(np.radians(46))
     rows["zone"][:, 2] = 50
+    if skewed:
+        # Half of all, with as many matches each, in a hundredth of the area.
+        half = rows["zone"][: n // 2]
+        half[:, :2] = (46, 6) + (half[:, :2] - (46, 6)) / 10
+        half[:, 2] = 50 / np.sqrt(50)
     return rows
 
 
@@ -62,6 +68,8 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=50_000, help="moves under way")
     parser.add_argument("--k", type=float, default=0.5)
     parser.add_argument("--redis", action="store_true", help="the same moves to redis-server, afterwards")
+    parser.add_argument("--skewed", action="store_true", help="half of all in 1 % of the area; no sockets")
+    parser.add_argument("--most", type=float, default=300, help="as tiles.balance")
     options = parser.parse_args()
     if options.processes:
         over_processes(options)
@@ -71,20 +79,25 @@ def main() -> None:
         + "".join(f"{name:>10}" for name in ("client", "frontend", "state", "tile", "all"))
         + "  ns a move"
     )
-    for k in (0.2, 0.5, 0.8):
-        measure(k, options)
+    grid = Grid(15)
+    for k in (0.2, 0.5, 0.8) if not options.skewed else ():
+        measure(k, options, grid)
+    while options.skewed:
+        print(f"{len(grid.splits)} tiles are split")
+        manager = measure(options.k, options, grid)
+        splits = balanced(grid, crowds(manager, options.most), options.most)
+        if splits == grid.splits:
+            break
+        grid = Grid(15, splits)
 
 
-def measure(k: float, options: argparse.Namespace) -> None:
+def measure(k: float, options: argparse.Namespace, grid: Grid) -> TileManager:
     random = np.random.default_rng(1)
     ring = Ring({0: ("host",)})
-    layout = Layout(Grid(15), ring, ring)
+    layout = Layout(grid, ring, ring)
     front, state, tile = (Place(role, 0) for role in ("frontend", "state", "tile"))
-    roles = {
-        front: Frontend(front, layout),
-        state: StateManager(state, layout),
-        tile: TileManager(tile, layout),
-    }
+    manager = TileManager(tile, layout)
+    roles = {front: Frontend(front, layout), state: StateManager(state, layout), tile: manager}
     client = Client(Place("client", 0), front)
     spent, rows = Counter[str](), Counter[str]()
 
@@ -102,7 +115,7 @@ def measure(k: float, options: argparse.Namespace) -> None:
             spent[target.role] += time.thread_time() - begin
             waiting += [(target, *sent) for sent in outbox]
 
-    entities = fleet(options.entities, k, random)
+    entities = fleet(options.entities, k, random, options.skewed)
     for start in range(0, len(entities), options.batch):
         send(entities[start : start + options.batch])
     spent.clear()
@@ -119,6 +132,7 @@ def measure(k: float, options: argparse.Namespace) -> None:
         f"{k:<5}" + "".join(f"{cost:10.0f}" for cost in (*costs, sum(costs))),
         f"; {rows['moves to tile'] / count:.2f} to tiles, {rows['matches to client'] / count:.2f} matches",
     )
+    return manager
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The system of Chapuis, Garbinato and Mourot (A Horizontally Scalable and Reliable Architecture for
 Location-based Publish-Subscribe). ``graph`` makes what is deployed, ``connect`` connects a client, ``grow``
-and ``shrink`` let hosts join and leave. See docs/tiles.md.
+and ``shrink`` let hosts join and leave, ``balance`` lets the grid follow density. See docs/tiles.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evflow.tiles.state import StateManager
 from evflow.tiles.store import content_of
 
 if TYPE_CHECKING:
-    from evflow.tiles.change import grow, shrink
+    from evflow.tiles.change import balance, grow, shrink
     from evflow.tiles.connection import Connection, connect
     from evflow.tiles.map.gateway import Map
     from evflow.tiles.stone import Host, graph
@@ -42,6 +42,7 @@ __all__ = [
     "Ring",
     "StateManager",
     "TileManager",
+    "balance",
     "connect",
     "content_of",
     "graph",
@@ -53,7 +54,7 @@ _LATER = {
     **dict.fromkeys(("Connection", "connect"), "connection"),
     **dict.fromkeys(("Host", "graph"), "stone"),
     "Map": "map.gateway",
-    **dict.fromkeys(("grow", "shrink"), "change"),
+    **dict.fromkeys(("balance", "grow", "shrink"), "change"),
 }
 
 

@@ -1,19 +1,24 @@
-"""Hosts join a system of tiles that runs, and leave it."""
+"""Hosts join a system of tiles that runs, and leave it; its grid follows density."""
 
 from __future__ import annotations
 
+import json
+import math
+import secrets
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evflow.errors import EvflowError, FlowError
+from evflow.errors import EvflowError, FlowError, GraphError
+from evflow.outside import from_json
+from evflow.tiles.density import Crowd, balanced
 from evflow.tiles.plan import Plan
 from evflow.tiles.stone import Host, put
 
 if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
 
-__all__ = ["grow", "shrink"]
+__all__ = ["balance", "grow", "shrink"]
 
 _AGAIN = 0.05
 
@@ -94,6 +99,64 @@ def shrink(deployment: Deployment, host: str, *, timeout: float = 120.0) -> None
                 if bridge in graph.stones:
                     graph.remove(bridge)
         graph.remove(host)
+
+
+def balance(deployment: Deployment, *, most: float = 300.0, timeout: float = 120.0) -> int:
+    """Splits tiles with many zones and joins those with few, while events flow; returns once that is done.
+
+    A move costs a Tile Manager time for each zone of the other side in its tile. A tile in which a move is
+    compared with more than ``most`` zones is split into four, and these again, at most 5 zooms deep, unless
+    the zones are too wide for that. Four parts are joined when a move would be compared with no more than
+    half of ``most``. Call it again from time to time: where nothing has to change it changes nothing. If it
+    fails on the way, no match is lost.
+
+    Args:
+        deployment: the handle of a graph that ``evflow.tiles.graph`` made.
+        most: zones that a move is compared with, on average.
+        timeout: seconds.
+
+    Returns:
+        How many tiles are split now.
+
+    Raises:
+        GraphError: ``most`` is not a positive number.
+        FlowError: it took longer, or a host is dead.
+
+    Example:
+        >>> balance(deployment)  # doctest: +SKIP
+        12
+    """
+    if not 0 < most < math.inf:
+        raise GraphError(f"most {most!r}: expected a positive number of zones")
+    until = time.monotonic() + timeout
+    while True:
+        plan = _settled(deployment, until)
+        told = _weighed(deployment, plan, most, until)
+        splits = balanced(plan.layout.grid, told, most)
+        if splits == plan.layout.grid.splits:
+            return len(splits)
+        _reached(deployment, plan.divided(splits), until)
+
+
+def _weighed(deployment: Deployment, plan: Plan, most: float, until: float) -> dict[int, Crowd]:
+    """What all hosts with Tile Managers tell of their tiles; of replicas the most."""
+    found = dict[int, Crowd]()
+    question = json.dumps([secrets.token_hex(8), most])
+    for name in {host for hosts in plan.tiles.groups.values() for host in hosts}:
+        attributes = deployment.attributes(name, weigh=question)
+        while True:
+            answer = str(attributes.get("crowds", ""))
+            asked, listed = from_json(answer) if answer else ("", [])
+            if asked == question:
+                break
+            if time.monotonic() > until:
+                raise FlowError(f"host {name}: it has not told of its tiles; call this again")
+            time.sleep(_AGAIN)
+            attributes = deployment.attributes(name)
+        deployment.attributes(name, weigh="")
+        for tile, *numbers in listed:
+            found[tile] = max(found.get(tile, Crowd(0, 0)), Crowd(*numbers))
+    return found
 
 
 def _hosts(deployment: Deployment) -> list[str]:

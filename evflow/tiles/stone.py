@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import secrets
 import time
 from collections import defaultdict
@@ -12,10 +14,13 @@ from typing import Any
 from evflow.errors import EvflowError
 from evflow.events.batch import EventBatch
 from evflow.graph.graph import Graph
+from evflow.outside import from_json
 from evflow.schema import Schema
 from evflow.stone import Acting, Actor, Context, Later
 from evflow.stones.bridge import Bridge
+from evflow.tiles.density import crowds
 from evflow.tiles.grid import Grid
+from evflow.tiles.manager import TileManager
 from evflow.tiles.messages import Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.roles import Roles
@@ -127,6 +132,7 @@ class _HostActor(Actor):
         self._name = context.home[1]
         self._clients: dict[int, _Client] = {}
         self._change: int | float | str = ""
+        self._weighed = ""
         self.roles = Roles(
             stone.plan,
             stone.host,
@@ -157,9 +163,25 @@ class _HostActor(Actor):
             elif client.waits is not None and now > client.until:
                 self._tell(client)
         self._take_plan(now)
+        self._tell_crowds()
         self._flush()
         self.context.attributes.update(self.roles.told)
         return due
+
+    def _tell_crowds(self) -> None:
+        """Whoever balances the grid asks for crowds by an attribute, and is told in another one."""
+        given = str(self.context.attributes.get("weigh", ""))
+        if given == self._weighed:
+            return
+        self._weighed, told = given, ""
+        managers = [role for role in self.roles.roles.values() if isinstance(role, TileManager)]
+        try:
+            most = float(from_json(given)[1]) if given else math.inf
+            found = [(tile, *crowd) for manager in managers for tile, crowd in crowds(manager, most).items()]
+            told = json.dumps([given, found]) if given else ""
+        except (EvflowError, TypeError, ValueError, LookupError) as error:
+            _log.warning("%s: attribute weigh: %s", self._name, error)
+        self.context.attributes["crowds"] = told
 
     def _take_plan(self, now: float) -> None:
         """Whoever controls the deployment changes the plan by an attribute; see ``evflow.tiles.change``."""
