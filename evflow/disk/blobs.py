@@ -165,12 +165,8 @@ class Blobs:
         """
         return bytes(self.mapped(name))
 
-    def mapped(self, name: str, own: bool = False) -> memoryview:
+    def mapped(self, name: str) -> memoryview:
         """The value in a file, in memory that is the file's own; it stays when the file is removed.
-
-        Args:
-            name: the file.
-            own: this process wrote it; then only its size is compared with what was written.
 
         Raises:
             OSError: it cannot be read.
@@ -180,7 +176,7 @@ class Blobs:
         with (self._folder / name).open("rb") as file:
             whole = size and os.fstat(file.fileno()).st_size == size
             value = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if whole else b"")
-        if len(value) != size or not (own or f"{zlib.crc32(value):08x}" == name[-8:]):
+        if (len(value), f"{zlib.crc32(value):08x}") != (size, name[-8:]):
             raise ValueError(f"file {self._folder / name} is not what was written")
         return value
 

@@ -52,7 +52,6 @@ class Folder:
     def __init__(self, path: Path | None) -> None:
         self.keeps = path is not None
         self.used = 0
-        self._own: set[str] = set()
         self._lock: Lock | None = None
         try:
             if path is None:
@@ -89,7 +88,6 @@ class Folder:
         except OSError as error:
             raise unusable(f"folder {self.path} for rows of Spark", error) from error
         self.used += _taken(name)
-        self._own.add(name)
         return name
 
     def read(self, name: str, schema: Schema, rows: int) -> EventBatch:
@@ -99,7 +97,7 @@ class Folder:
             FlowError: they cannot be read, or are not those that were written.
         """
         try:
-            return EventBatch.from_bytes(schema, self._files.mapped(name, name in self._own), rows)
+            return EventBatch.from_bytes(schema, self._files.mapped(name), rows)
         except (OSError, ValueError, SchemaError) as error:
             raise unusable(f"rows of Spark in {self.path_of(name)}", error) from error
 
@@ -110,7 +108,6 @@ class Folder:
     def remove(self, names: Collection[str]) -> None:
         """Removes files; one that cannot be removed is cleared away at the next start."""
         self._files.remove(names)
-        self._own.difference_update(names)
         self.used -= sum(map(_taken, names))
 
     def whole(self) -> set[str]:
@@ -127,7 +124,6 @@ class Folder:
     def keep_only(self, names: Collection[str]) -> None:
         """Removes all files but these."""
         self._files.keep_only(names)
-        self._own.intersection_update(names)
         self.used = sum(map(_taken, names))
 
     def free(self) -> int:
