@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> 
         if waited > timeout:
             raise ProcessError(f"not within {timeout} s: {what}")
         # What takes long is looked at less often.
-        time.sleep(max(0.01, waited / 20))
+        time.sleep(min(max(0.01, waited / 20), 0.1))
     return found
 
 

@@ -69,7 +69,10 @@ class Pair:
         """Takes what comes until that has."""
 
         def came() -> bool:
-            end.look()
+            before = -1
+            while len(end.came) > before:
+                before = len(end.came)
+                end.look()
             return last in end.came
 
         wait_for(came, f"message {last!r}")
