@@ -321,6 +321,32 @@ def break_even(bench: Bench, path: Path, folder: Path, events: int) -> None:
     markdown(f"CPU of a job, {events:,} events", lines)
 
 
+def local_session(folder: str, cores: int) -> Any:
+    """A session on this machine that knows evflow, and logs nothing.
+
+    Args:
+        folder: where Spark keeps its files.
+        cores: how many it may use.
+    """
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.local.dir": folder,
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = configure_spark_with_evflow(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
 @click.command()
 @click.option("--events", default=10_000_000, help="How many.")
 @click.option("--circles", "areas", default=100_000, help="Areas without content; 0 leaves them out.")
@@ -334,22 +360,8 @@ def main(
     events: int, areas: int, filters: int, rounds: int, patience: float, tiles: bool, even: bool, cores: int
 ) -> None:
     """Prints what a match on Spark costs."""
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "4g",
-        "spark.sql.shuffle.partitions": str(4 * cores),
-    }
-    builder = SparkSession.builder.master(f"local[{cores}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     with tempfile.TemporaryDirectory() as temporary:
-        spark = configure_spark_with_evflow(builder.config("spark.local.dir", temporary)).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
+        spark = local_session(temporary, cores)
         path = Path(temporary, "events.parquet")
         make_events(path, events)
         bench = Bench(spark, rounds, patience)

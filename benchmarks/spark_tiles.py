@@ -20,10 +20,10 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from spark_matching import Bench, save
+from spark_matching import Bench, local_session, save
 from table import duration, markdown
 
-from evflow.spark import configure_spark_with_evflow, tiles
+from evflow.spark import tiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,23 +109,9 @@ def workload(
 @click.option("--cores", default=2)
 def main(moves: int, subscriptions: int, matches: float, rounds: int, patience: float, cores: int) -> None:
     """Prints what recorded moves cost on Spark."""
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "4g",
-        "spark.sql.shuffle.partitions": str(4 * cores),
-    }
-    builder = SparkSession.builder.master(f"local[{cores}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     lines = [["subscriptions", "moves", "matches", "", "CPU a move", "moves/s"]]
     with tempfile.TemporaryDirectory() as temporary:
-        spark = configure_spark_with_evflow(builder.config("spark.local.dir", temporary)).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
+        spark = local_session(temporary, cores)
         for moving in (False, True):
             sides = workload(spark, Path(temporary), moves, subscriptions, matches, moving)
             count, found = sum(side.count() for side in sides), tiles(*sides).count()
