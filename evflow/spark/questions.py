@@ -15,7 +15,7 @@ from evflow.errors import FlowError, SparkError
 from evflow.outside import shown
 
 MOST_TASKS = 100_000
-"""Tasks that a source stages at most, and that one commit may name."""
+"""Tasks of which a source lets rows land, at most, and that one commit may name."""
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -71,7 +71,7 @@ class Commit(Question, frozen=True, tag="commit"):
 
 
 class Abort(Question, frozen=True, tag="abort"):
-    """Has a source delete what is staged of an epoch."""
+    """Has a source delete what has landed of an epoch."""
 
     job: Name
     epoch: Count
@@ -124,7 +124,7 @@ class Begun(Struct, frozen=True):
     done: bool
 
 
-class Staged(Struct, frozen=True):
+class Landed(Struct, frozen=True):
     """How many rows a source has of a task or a job."""
 
     rows: Count

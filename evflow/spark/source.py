@@ -10,7 +10,7 @@ from evflow.errors import GraphError
 from evflow.schema import Schema
 from evflow.schema.values import describe
 from evflow.spark.ingest.feed import Feed, is_dataframe, texts
-from evflow.spark.staging.folder import LEDGER
+from evflow.spark.landing.folder import LEDGER
 from evflow.stone import Acting, Actor, Call, Context, checked_integer, titled
 from evflow.stones.naming import file_name
 
@@ -29,7 +29,7 @@ class SparkSource(Acting):
     with the options ``contact`` of the node and ``stone``, this stone's name there. Or it has Spark run a job
     itself: of a DataFrame, ``sql=``, ``table=`` or files at ``path=``.
 
-    What a task sends is staged in files. When the driver commits the job, or a micro-batch of a stream, the
+    What a task sends lands in files. When the driver commits the job, or a micro-batch of a stream, the
     rows of the tasks that count flow on in the order of partitions; those of other attempts are deleted, and
     an aborted job leaves nothing. A job or micro-batch that was committed is remembered, and takes no rows
     again: the micro-batches of each query, and the newest 100,000 batch jobs.
@@ -42,7 +42,7 @@ class SparkSource(Acting):
 
     Events that are of no task become dead letters. The stone's attributes tell how many ``rows`` came (but
     for those of attempts that came to nothing), how many ``jobs`` were committed, each micro-batch counted,
-    the bytes that are ``staged``, and how many rows were ``released``.
+    the bytes that ``landed`` rows take, and how many rows were ``released``.
 
     Args:
         given: a DataFrame, to have it run; and the schema (or ``Event`` class) that rows are to have: columns
@@ -57,7 +57,7 @@ class SparkSource(Acting):
         options: of the reader and of the format evflow.
         progress: show how far the job is on the terminal.
         folder: the folder to keep rows in; made if it is not there.
-        limit: bytes that staged rows may take on the disk, 1 MiB or more; or what is free there, if that is
+        limit: bytes that landed rows may take on the disk, 1 MiB or more; or what is free there, if that is
             less. When they do, Spark waits while committed rows flow on; where there are none of these, tasks
             fail.
         patience: seconds after which a task is given up of which nothing is heard, if its job is neither
@@ -171,7 +171,7 @@ class SparkSource(Acting):
         return self._kept if self._inside is not None or self.folder is not None else None
 
     def open(self, context: Context) -> Actor:
-        from evflow.spark.staging.actor import SourceActor
+        from evflow.spark.landing.actor import SourceActor
 
         if self.feed is not None:
             self.feed.prepare()

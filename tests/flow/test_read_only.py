@@ -12,7 +12,7 @@ import pytest
 import evflow as ev
 from evflow.matching import Matcher
 from evflow.net.node.keyfile import generate
-from evflow.spark.staging.folder import Folder
+from evflow.spark.landing.folder import Folder
 from evflow.tools.watch.recording import Recorder
 from tests.node.processes import wait_for
 

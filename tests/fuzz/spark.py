@@ -20,12 +20,12 @@ import numpy as np
 import evflow as ev
 from evflow.errors import EvflowError, SparkError
 from evflow.spark.format.options import Options
-from evflow.spark.staging import store as staging
+from evflow.spark.landing import store
 from evflow.stone import Checkpoint
 from tests.fuzz.foreign import mutated
 from tests.quiet import quiet
-from tests.spark import staged
-from tests.spark.staged import Desk, Note, Notes, Row
+from tests.spark import landing
+from tests.spark.landing import Desk, Note, Notes, Row
 
 __all__ = ["QUESTIONS", "check", "refused"]
 
@@ -106,7 +106,7 @@ def question(random: Random) -> dict[str, Any]:
         "tasks": [[random.randrange(2), TASK, random.randrange(3)]], "query": f"q{random.randrange(5)}",
         "at": random.randrange(12), "spool": SPOOL, "from": random.randrange(12), "to": random.randrange(12),
         "most": random.choice([0, 1, 1 << 20]), "first": random.randrange(3), "rows": 2,
-        "data": staged.rows(0, 2).to_bytes(),
+        "data": landing.rows(0, 2).to_bytes(),
     }  # fmt: skip
     for _ in range(random.choice([0, 1, 1, 2, 4])):
         key = random.choice(_KEYS)
@@ -151,11 +151,11 @@ def _folder() -> Iterator[Path]:
 def _source(random: Random, tell: Tell) -> int:
     with _folder() as path:
         desk = Desk(path / "rows", limit=random.choice([1 << 20, 1 << 30]))
-        most, staging.MOST_TASKS = staging.MOST_TASKS, 30
+        most, store.MOST_TASKS = store.MOST_TASKS, 30
         try:
             _ask_source(random, tell, desk)
         finally:
-            staging.MOST_TASKS = most
+            store.MOST_TASKS = most
             desk.actor.close()
     return QUESTIONS
 
@@ -192,8 +192,8 @@ def _ask_source(random: Random, tell: Tell, desk: Desk) -> None:
 
 def _send(random: Random, desk: Desk, task: int) -> None:
     """Rows that are not what they say; those of the healthy tasks nobody else can name."""
-    batch = staged.rows(1000, random.choice([1, 2, 50]), random.choice([Row, Row, Row, Note]))
-    asked = staged.appending(batch, task, random.choice([0, 1, 2, 50, (1 << 62) - 1]))
+    batch = landing.rows(1000, random.choice([1, 2, 50]), random.choice([Row, Row, Row, Note]))
+    asked = landing.appending(batch, task, random.choice([0, 1, 2, 50, (1 << 62) - 1]))
     if random.randrange(2):
         asked["data"] = mutated(random, asked["data"])
     if random.randrange(4) == 0:
@@ -212,7 +212,7 @@ def _sink(random: Random, tell: Tell) -> int:
     with _folder() as path:
         stone = ev.SparkSink(Row, path=path / "log", limit=1 << 16)
         actor: Any = stone.open(SinkNotes())  # type: ignore[arg-type]
-        actor.receive(staged.rows(0, 10), "rows")
+        actor.receive(landing.rows(0, 10), "rows")
         spool = actor.answer({"ask": "range"})["spool"]
         known = {TASK: 3, SPOOL: spool, SCHEMA: Row.schema.description}
         healthy = {"query": "healthy query", "spool": spool}
@@ -222,7 +222,7 @@ def _sink(random: Random, tell: Tell) -> int:
             asked = question(random)
             tell(_said(asked))
             msgpack.packb(refused(lambda asked=asked: actor.answer(filled(asked, known))))
-        actor.receive(staged.rows(10, 5), "rows")
+        actor.receive(landing.rows(10, 5), "rows")
         there = actor.answer({"ask": "range", "at": at, **healthy})
         assert there["first"] <= at and there["next"] == 15
         found = actor.answer({"ask": "rows", "from": at, "to": 15, "most": 1 << 20, **healthy})
@@ -263,7 +263,7 @@ def _leave_source(path: Path, kind: Any) -> None:
 def _leave_sink(path: Path, kind: Any) -> None:
     actor: Any = ev.SparkSink(kind, path=path / "log", limit=1 << 16).open(SinkNotes())  # type: ignore[arg-type]
     for first in range(0, 2000, 500):
-        actor.receive(staged.rows(first, 500, kind), "rows")
+        actor.receive(landing.rows(first, 500, kind), "rows")
     spool = actor.answer({"ask": "range"})["spool"]
     actor.answer({"ask": "range", "query": "q", "at": 3, "spool": spool})
     actor.close()
@@ -298,7 +298,7 @@ def _read_source(path: Path, kind: Any) -> None:
         for _, seqs in desk.notes.emitted:
             assert len(seqs) <= 50
         for task in desk.tasks():
-            refused(lambda task=task: desk.staged(task))
+            refused(lambda task=task: desk.landed(task))
             refused(lambda task=task: desk.commit([(0, task, 20)], "other"))
         for _ in range(10):
             desk.actor.wake(time.monotonic())
@@ -318,7 +318,7 @@ def _read_sink(path: Path, kind: Any) -> None:
             found = refused(lambda at=at: actor.answer({"ask": "rows", "from": at, "to": at + 50, **known}))
             if found is not None:
                 ev.EventBatch.from_bytes(kind, found["data"], found["rows"])
-        refused(lambda: actor.receive(staged.rows(0, 5, kind), "rows"))
+        refused(lambda: actor.receive(landing.rows(0, 5, kind), "rows"))
         refused(actor.checkpoint)
         refused(lambda: actor.answer({"ask": "commit", "query": "q", "to": there["next"], **known}))
     finally:
@@ -381,7 +381,7 @@ class HostileConnection:
         random = self._random
         good: dict[str, Any] = {
             "spool": "s", "first": 0, "next": 5, "bytes": 50, "schema": Row.schema.description, "schemas": [],
-            "task": 7, "done": False, "rows": 5, "data": staged.rows(0, 5).to_bytes(),
+            "task": 7, "done": False, "rows": 5, "data": landing.rows(0, 5).to_bytes(),
         }  # fmt: skip
         for _ in range(random.choice([0, 1, 1, 2])):
             good[random.choice(list(good))] = value(random)

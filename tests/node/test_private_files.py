@@ -14,7 +14,7 @@ from evflow.deploy.store import FileStore
 from evflow.matching.matcher import Matcher
 from evflow.net.node.journal import FileJournal
 from evflow.net.node.keyfile import generate
-from evflow.spark.staging.folder import Folder
+from evflow.spark.landing.folder import Folder
 from evflow.stones.match import Match
 from evflow.tools.watch.recording import Recorder
 

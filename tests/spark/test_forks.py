@@ -17,7 +17,7 @@ from pathlib import Path
 from evflow.deploy.store import FileStore
 from evflow.spark import registering
 from evflow.spark.sinklog.log import RowLog
-from evflow.spark.staging.folder import Folder
+from evflow.spark.landing.folder import Folder
 from evflow.spark.matching import broadcast
 
 own = Path(sys.argv[1])

@@ -25,11 +25,10 @@ from evflow.spark import questions
 from evflow.spark.format.connection import Connection
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender
-from evflow.spark.staging import ledger
-from evflow.spark.staging import store as staging
+from evflow.spark.landing import ledger, store
 from evflow.stone import Checkpoint
 from tests.fuzz import spark
-from tests.spark.staged import Desk, Note, Row, killed, rows
+from tests.spark.landing import Desk, Note, Row, killed, rows
 from tests.spark.writes import receiver
 
 PLAIN = st.recursive(
@@ -72,7 +71,7 @@ def test_stones_answer_every_question_or_refuse_it(ask: str, rest: dict[str, Any
 
 @given(PLAIN)
 def test_answers_are_used_or_refused(answer: Any) -> None:
-    for kind in (questions.Schemas, questions.Begun, questions.Staged, questions.There, questions.Page):
+    for kind in (questions.Schemas, questions.Begun, questions.Landed, questions.There, questions.Page):
         spark.refused(lambda kind=kind: questions.answered(answer, kind))
         spark.refused(
             lambda kind=kind: questions.answered(dict.fromkeys(kind.__struct_fields__, answer), kind)
@@ -113,7 +112,7 @@ def test_question_whose_values_are_nested_deep_is_refused(desk: Desk, key: str) 
 
 
 def test_tasks_that_only_begin_make_way_for_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MOST_TASKS", 50)
+    monkeypatch.setattr(store, "MOST_TASKS", 50)
     healthy = desk.begin("healthy")
     desk.send(healthy, 0, 3)
     for partition in range(500):
@@ -124,7 +123,7 @@ def test_tasks_that_only_begin_make_way_for_others(desk: Desk, monkeypatch: pyte
 
 
 def test_tasks_that_have_rows_do_not_make_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MOST_TASKS", 3)
+    monkeypatch.setattr(store, "MOST_TASKS", 3)
     for partition in range(3):
         desk.send(desk.begin("job", 0, partition), 0, 1)
     with pytest.raises(FlowError, match="3 tasks are under way"):
@@ -182,9 +181,9 @@ def test_task_that_fails_gives_up_its_rows(desk: Desk) -> None:
     desk.send(task, 0, 10)
     desk.send(other, 0, 10)
     assert desk.ask("drop", task=task) == {} and desk.ask("drop", task=task) == {}
-    assert desk.tasks() == [other] and len(desk.files()) == 1 and desk.staged(other) == 10
+    assert desk.tasks() == [other] and len(desk.files()) == 1 and desk.landed(other) == 10
     with pytest.raises(FlowError, match="is not known"):
-        desk.staged(task)
+        desk.landed(task)
 
 
 def test_snapshot_that_is_wrong_leaves_what_was_there(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from evflow.net.node.keys import generate
 from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender
-from evflow.spark.questions import Abort, Append, Begin, Begun, Commit, Done, End, Staged
+from evflow.spark.questions import Abort, Append, Begin, Begun, Commit, Done, End, Landed
 from tests.spark.writes import STONE, Receiver, receiver
 
 pa = pytest.importorskip("pyarrow")
@@ -36,7 +36,7 @@ def begin(connection: Connection, partition: int, job: str = "job", run: str = "
 
 
 def commit(connection: Connection, tasks: list[tuple[int, int, int]], job: str = "job") -> int:
-    return connection.ask(Commit(job, 0, tasks), Staged).rows
+    return connection.ask(Commit(job, 0, tasks), Landed).rows
 
 
 def given(there: Receiver, **more: str) -> Options:
@@ -97,8 +97,8 @@ def test_task_that_fails_leaves_nothing() -> None:
             sender.send(rows(0, 10))
             raise ZeroDivisionError
         with pytest.raises(FlowError, match="is not known"):
-            connection.ask(End(task), Staged)
-        assert there.flow.attributes(STONE)["staged"] == 0
+            connection.ask(End(task), Landed)
+        assert there.flow.attributes(STONE)["landed"] == 0
 
 
 @pytest.mark.slow

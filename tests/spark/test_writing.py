@@ -148,12 +148,12 @@ def test_task_that_fails_is_retried_and_each_row_comes_once(spark: SparkSession,
 
 
 def test_job_that_fails_leaves_nothing_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
-    staged = tmp_path / "staged"
+    landed = tmp_path / "landed"
     rows = spark.range(0, 60_000, 1, 2).mapInArrow(failing_once(str(tmp_path), 4), "id long")
-    with receiver(folder=staged) as there:
+    with receiver(folder=landed) as there:
         with pytest.raises(Exception, match="planned failure"):
             save(rows, there.options)
-        wait_for(lambda: there.flow.attributes(STONE)["staged"] == 0, "nothing is staged")
+        wait_for(lambda: there.flow.attributes(STONE)["landed"] == 0, "nothing has landed")
         assert there.column("id") == []
         # What is written next is not held up by it.
         save(spark.range(5), there.options)

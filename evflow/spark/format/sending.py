@@ -18,7 +18,7 @@ from evflow.events.batch import EventBatch
 from evflow.events.joining import pieces
 from evflow.schema import Schema
 from evflow.spark.format.connection import Connection
-from evflow.spark.questions import Append, Done, Drop, End, Staged
+from evflow.spark.questions import Append, Done, Drop, End, Landed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ class Sender:
         until = time.monotonic() + options.timeout
         while True:
             try:
-                self._connection.ask(question, Staged)
+                self._connection.ask(question, Landed)
                 return
             except UnwrittenError as error:
                 if time.monotonic() > until:
@@ -126,7 +126,7 @@ class Sender:
         if self._gathered:
             self._submit()
         self._wait()
-        found = self._connection.ask(End(self._task), Staged).rows
+        found = self._connection.ask(End(self._task), Landed).rows
         if found != self.rows:
             raise SparkError(
                 f"stone {self._connection.options.stone!r} has {found} of {self.rows} rows of a task"

@@ -22,7 +22,7 @@ from evflow.spark.columns.schemas import schema_of
 from evflow.spark.format.connection import Connection, shared
 from evflow.spark.format.options import Options
 from evflow.spark.format.sending import Sender
-from evflow.spark.questions import Abort, Begin, Begun, Commit, Done, Look, Schemas, Staged
+from evflow.spark.questions import Abort, Begin, Begun, Commit, Done, Landed, Look, Schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ def _all_sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
 def _commit(options: Options, job: str, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
     tasks = [(one.partition, one.task, one.rows) for one in _all_sent(messages)]
     with Connection(options) as connection:
-        connection.ask(Commit(job, epoch, tasks), Staged)
+        connection.ask(Commit(job, epoch, tasks), Landed)
 
 
 def _abort(options: Options, job: str, epoch: int, run: str = "") -> None:

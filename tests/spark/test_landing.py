@@ -1,4 +1,4 @@
-"""The Spark source under an engine that only notes: what is staged, committed, leaves, and is left."""
+"""The Spark source under an engine that only notes: what has landed, is committed, leaves, and is left."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 import evflow as ev
 from evflow.disk import Store
-from evflow.spark.staging import ledger, store
+from evflow.spark.landing import ledger, store
 from tests.examples import tried
-from tests.spark.staged import Desk, Note, Row, appending, killed, rows
+from tests.spark.landing import Desk, Note, Row, appending, killed, rows
 
 
 def test_rows_leave_once_their_job_is_committed_in_the_order_of_partitions(tmp_path: Path) -> None:
@@ -29,15 +29,15 @@ def test_rows_leave_once_their_job_is_committed_in_the_order_of_partitions(tmp_p
         desk.send(second, at, 10, 100 + at)
         desk.send(again, at, 10, 100 + at)
         desk.send(first, at, 10, at)
-    assert [desk.staged(task) for task in (first, second, again, empty)] == [20, 20, 20, 0]
+    assert [desk.landed(task) for task in (first, second, again, empty)] == [20, 20, 20, 0]
     assert desk.actor.busy == "" and desk.release() == []
     assert desk.commit([(1, again, 20), (2, empty, 0), (0, first, 20)]) == 40
     assert "40 committed rows" in desk.actor.busy and desk.actor.queued == 40
     assert len(desk.files()) == 4
     assert desk.release() == [*range(20), *range(100, 120)]
     assert desk.actor.busy == "" and desk.files() == []
-    assert {k: desk.notes.attributes[k] for k in ("rows", "jobs", "released", "staged")} == {
-        "rows": 40, "jobs": 1, "released": 40, "staged": 0,
+    assert {k: desk.notes.attributes[k] for k in ("rows", "jobs", "released", "landed")} == {
+        "rows": 40, "jobs": 1, "released": 40, "landed": 0,
     }  # fmt: skip
     # Once more, and late: the same answers, and nothing leaves.
     assert desk.commit([(1, again, 20), (2, empty, 0), (0, first, 20)]) == 40
@@ -61,7 +61,7 @@ def test_rows_that_come_again_are_skipped_also_in_part(sent: list[tuple[int, int
         dropped += min(count, known - at)
         known = max(known, at + count)
         desk.send(task, at, count)
-    assert desk.staged(task) == known and desk.notes.dropped == dropped
+    assert desk.landed(task) == known and desk.notes.dropped == dropped
     assert desk.notes.taken == sum(count for _, count in sent)
     desk.commit([(0, task, known)])
     assert desk.release() == list(range(known))
@@ -80,7 +80,7 @@ def test_rows_with_a_gap_before_them_and_rows_that_are_malformed_are_refused() -
             desk.actor.answer(good | wrong)
     with pytest.raises(ev.FlowError, match="is not known"):
         desk.actor.answer(good | {"task": 12345})
-    assert desk.staged(task) == 10
+    assert desk.landed(task) == 10
     desk.send(task, 10, 5)
     assert desk.commit([(0, task, 15)]) == 15
     desk.actor.close()
@@ -119,7 +119,7 @@ def test_an_abort_leaves_nothing_and_the_job_may_begin_anew(tmp_path: Path) -> N
     assert desk.ask("abort", job="job", epoch=0) == {}
     assert desk.tasks() == [other] and desk.files() == []
     with pytest.raises(ev.FlowError, match="is not known"):
-        desk.staged(task)
+        desk.landed(task)
     task = desk.begin(attempt=1)
     desk.send(task, 0, 3)
     assert desk.commit([(0, task, 3)]) == 3 and desk.release() == [0, 1, 2]
@@ -170,7 +170,7 @@ def test_rows_must_fit_the_declared_schema_when_a_task_begins() -> None:
     anything.append(task, 0, rows(0, 5, Note))
     with pytest.raises(ev.SchemaError):
         anything.append(task, 5, rows(5, 5, Row))
-    assert anything.staged(task) == 5
+    assert anything.landed(task) == 5
     anything.actor.close()
 
 
@@ -185,10 +185,10 @@ def test_rows_beyond_the_limit_wait_for_those_that_leave_or_fail_their_task() ->
     desk.send(two, 0, 200)
     assert desk.actor._store.folder.used == 1 << 20
     # What is committed will leave, so there is something to wait for.
-    full = r"bytes of rows are staged or released, expected less than 1048576 \(limit=\)"
+    full = r"bytes of rows have landed, expected less than 1048576 \(limit=\)"
     with pytest.raises(ev.UnwrittenError, match=full):
         desk.send(two, 200, 200)
-    assert desk.staged(two) == 200
+    assert desk.landed(two) == 200
     assert len(desk.release(settle=False)) == most
     with pytest.raises(ev.UnwrittenError, match=full):
         desk.send(two, 200, 200)
@@ -196,14 +196,14 @@ def test_rows_beyond_the_limit_wait_for_those_that_leave_or_fail_their_task() ->
     # Now nothing is, and nobody may wait for ever.
     desk.send(three, 0, most - 1000)
     with pytest.raises(
-        ev.FlowError, match=r"would be staged, of jobs that are not committed, expected at most 1048576"
+        ev.FlowError, match=r"would have landed, of jobs that are not committed, expected at most 1048576"
     ) as told:
         desk.send(two, 200, 2000)
     assert not isinstance(told.value, ev.UnwrittenError)
-    assert desk.staged(two) == 200 and desk.staged(three) == most - 1000
+    assert desk.landed(two) == 200 and desk.landed(three) == most - 1000
     desk.ask("drop", task=two)
     desk.send(three, most - 1000, 950)
-    assert desk.staged(three) == most - 50
+    assert desk.landed(three) == most - 50
     desk.actor.close()
 
 
@@ -213,17 +213,17 @@ def test_tasks_of_which_nothing_is_heard_are_given_up(monkeypatch: pytest.Monkey
     desk = Desk(patience=100.0)
     ended, silent, other = desk.begin(partition=0), desk.begin(partition=1), desk.begin(job="other")
     desk.send(ended, 0, 10)
-    desk.staged(ended)
+    desk.landed(ended)
     now = 1060.0
     assert desk.actor.wake(now) == 1085.0
     late = desk.begin(partition=2)
     now = 1151.0
     desk.actor.wake(now)
     # One that has ended waits for the others of its job; these are not all gone.
-    assert len(desk.tasks()) == 2 and desk.staged(late) == 0
+    assert len(desk.tasks()) == 2 and desk.landed(late) == 0
     for gone in (silent, other):
         with pytest.raises(ev.FlowError, match="nothing came of it for too long"):
-            desk.staged(gone)
+            desk.landed(gone)
     now = 1400.0
     desk.actor.wake(now)
     assert desk.tasks() == [] and desk.files() == []
@@ -311,7 +311,7 @@ def test_a_commit_of_one_epoch_keeps_the_tasks_of_other_epochs_and_jobs(tmp_path
     began = [("q", 7), ("q", 7), ("q", 8), ("other", 7)]
     one, two, *other = (kept.begin(job, epoch, 0, Row.schema) for job, epoch in began)
     for task in (one, two, other[0]):
-        kept.stage(task, [ledger.Part("a file", 10), ledger.Part("another", 5)])
+        kept.land(task, [ledger.Part("a file", 10), ledger.Part("another", 5)])
     kept.commit("q", 7, [one])
     kept.close()
     with closing(ledger.Ledger(tmp_path / "ledger")) as kept:
@@ -339,7 +339,7 @@ def test_a_ledger_that_cannot_be_written_for_a_while_loses_nothing(
             desk.actor.settled(desk.actor.mark())
     with pytest.raises(ev.FlowError, match="disk is full"):
         desk.commit([(0, two, 10)], job="two")
-    assert len(desk.files()) == 2 and desk.staged(two) == 10
+    assert len(desk.files()) == 2 and desk.landed(two) == 10
     later = desk.actor.wake(5.0)
     assert later is not None and later > 5.0
     monkeypatch.undo()
@@ -386,7 +386,7 @@ def test_a_source_that_moves_goes_on_with_the_same_numbers(
     assert moved.notes.emitted == expected
     assert moved.commit([], epoch=2) == 100
     with pytest.raises(ev.FlowError, match="not known"):
-        moved.staged(unfinished)
+        moved.landed(unfinished)
     again = Desk(killed(tmp_path / "new", tmp_path / "copy"), kind=kind)
     again.release()
     assert again.notes.emitted == expected and again.files() == []
@@ -426,7 +426,7 @@ def test_a_snapshot_that_is_malformed_is_refused_and_changes_nothing(tmp_path: P
     with pytest.raises(ev.FlowError, match="1 batches, expected 0"):
         desk.actor.restore(ev.stone.Checkpoint((held,), good.state, good.layout))
     assert not desk.actor.restore(ev.stone.Checkpoint((held,)))
-    assert desk.staged(task) == 5
+    assert desk.landed(task) == 5
     desk.actor.close()
 
 
@@ -435,12 +435,12 @@ def test_what_replaces_a_source_of_the_same_folder_goes_on_with_its_rows(tmp_pat
     tasks = [desk.begin(partition=p) for p in range(2)]
     desk.send(tasks[0], 0, 10)
     assert desk.actor.become(ev.SparkSource(Row, folder=tmp_path / "kept", limit=1 << 21, patience=5))
-    assert desk.staged(tasks[0]) == 10
+    assert desk.landed(tasks[0]) == 10
     assert not desk.actor.become(ev.SparkSource(Row, folder=tmp_path / "other"))
     assert not desk.actor.become(ev.Storage(1))
     assert desk.actor.become(ev.SparkSource(Note, folder=tmp_path / "kept"))
     with pytest.raises(ev.FlowError, match="not known"):
-        desk.staged(tasks[0])
+        desk.landed(tasks[0])
     assert desk.ask("look") == {"schemas": [Note.schema.description]} and desk.files() == []
     desk.actor.close()
 
@@ -495,7 +495,7 @@ class Killed(RuleBasedStateMachine):
         batch = ev.EventBatch.concat([rows(seq, 1, self.kind) for seq in whole])
         self.desk.append(task, len(sent) - again, batch)
         sent += new
-        assert self.desk.staged(task) == len(sent)
+        assert self.desk.landed(task) == len(sent)
 
     @rule(which=st.integers(0, 9))
     def commit(self, which: int) -> None:
@@ -542,7 +542,7 @@ class Killed(RuleBasedStateMachine):
         shutil.rmtree(self.root / str(self.turn - 1))
         self.desk = Desk(folder, kind=self.kind)
         for task, (_, _, sent) in self.tasks.items():
-            assert self.desk.staged(task) == len(sent)
+            assert self.desk.landed(task) == len(sent)
 
     @rule()
     def move(self) -> None:

@@ -20,7 +20,7 @@ import evflow as ev
 from evflow.flow.flow import Flow
 from tests.deploy.yard import Yard
 from tests.node.processes import running, wait_for
-from tests.spark.staged import Desk, Note, Row, appending, rows
+from tests.spark.landing import Desk, Note, Row, appending, rows
 
 
 class Sender:
@@ -132,7 +132,7 @@ def test_a_terminal_that_stands_still_stops_the_tasks_at_the_limit_and_nothing_i
         with sending(flow.node.contact, "rows") as sender:
             sender.whole(rows(0, 50_000))
             task, sent = sender.begin(Row.schema, "more"), 0
-            with pytest.raises(ev.UnwrittenError, match="bytes of rows are staged or released"):
+            with pytest.raises(ev.UnwrittenError, match="bytes of rows have landed"):
                 while sent < 1_000_000:
                     sender.send(task, rows(sent, 2000), sent)
                     sent += 2000
@@ -188,7 +188,7 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     before = resident()
     for number in range(1, 500):
         desk.append(task, number * 10_000, batch)
-    assert desk.staged(task) == 5_000_000
+    assert desk.landed(task) == 5_000_000
     desk.commit([(0, task, 5_000_000)])
     count = 0
     while desk.actor.busy:
@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_rows() -> None:
 
 _HOLDER = """
 import sys, time
-from tests.spark.staged import Desk
+from tests.spark.landing import Desk
 desk = Desk()
 task = desk.begin()
 desk.send(task, 0, 10)

@@ -15,6 +15,8 @@ from evflow.errors import FlowError, SchemaError, UnwrittenError
 from evflow.events.batch import EventBatch
 from evflow.schema import Schema
 from evflow.schema.values import describe
+from evflow.spark.landing.ledger import Task
+from evflow.spark.landing.store import Store
 from evflow.spark.questions import (
     Abort,
     Append,
@@ -24,15 +26,13 @@ from evflow.spark.questions import (
     Done,
     Drop,
     End,
+    Landed,
     Look,
     Schemas,
     SourceQuestion,
-    Staged,
     asked,
     packed,
 )
-from evflow.spark.staging.ledger import Task
-from evflow.spark.staging.store import Store
 
 _MOST_TOLD = 10
 _MOST_ABORTED = 1000
@@ -44,9 +44,9 @@ class Jobs:
     """Answers questions about jobs.
 
     Args:
-        store: what is staged and committed.
+        store: what has landed and what is committed.
         declared: the schema that rows are to have; None for any.
-        limit: bytes that may be staged.
+        limit: bytes that may have landed.
         committed: called when an epoch was committed.
         came: called with how many rows came, and how many of these the source had.
     """
@@ -114,7 +114,7 @@ class Jobs:
             raise SchemaError(f"rows of Spark do not fit: expected {self._declared!r}, found {schema!r}")
         return self._declared
 
-    def _append(self, question: Append) -> Staged:
+    def _append(self, question: Append) -> Landed:
         task = self._store.task(question.task)
         task.heard = time.monotonic()
         known = task.rows - question.first
@@ -126,27 +126,27 @@ class Jobs:
             self._check_room(task, new.nbytes)
             self._store.append(task, new)
         self._came(len(batch), min(known, len(batch)))
-        return Staged(task.rows)
+        return Landed(task.rows)
 
     def _check_room(self, task: Task, nbytes: int) -> None:
         used = self._store.folder.used
         if self._store.ledger.waiting:
             if used >= self._limit:
                 raise UnwrittenError(
-                    f"{used} bytes of rows are staged or released, expected less than {self._limit} (limit=)"
+                    f"{used} bytes of rows have landed, expected less than {self._limit} (limit=)"
                 )
         elif used + nbytes > self._limit:
             # Nothing will be freed by itself, so waiting would be for ever.
             raise FlowError(
-                f"{task}: {used + nbytes} bytes of rows would be staged, of jobs that are not committed, "
+                f"{task}: {used + nbytes} bytes of rows would have landed, of jobs that are not committed, "
                 f"expected at most {self._limit}; wait for these jobs, or give the source a higher limit= or "
                 "more disk"
             )
 
-    def _end(self, question: End) -> Staged:
+    def _end(self, question: End) -> Landed:
         task = self._store.task(question.task)
         task.ended, task.heard = True, time.monotonic()
-        return Staged(task.rows)
+        return Landed(task.rows)
 
     def _drop(self, question: Drop) -> Done:
         task = self._store.ledger.tasks.get(question.task)
@@ -154,7 +154,7 @@ class Jobs:
             self._store.drop([task])
         return Done()
 
-    def _commit(self, question: Commit) -> Staged:
+    def _commit(self, question: Commit) -> Landed:
         job, epoch = question.job, question.epoch
         parts = sorted(question.tasks)
         partitions = [partition for partition, *_ in parts]
@@ -163,7 +163,7 @@ class Jobs:
         known = self._store.ledger.committed(job, epoch)
         if known is not None:
             # Of earlier epochs it is not kept how many rows they had.
-            return Staged(known.rows if epoch == known.last else sum(rows for *_, rows in parts))
+            return Landed(known.rows if epoch == known.last else sum(rows for *_, rows in parts))
         wrong = [text for part in parts if (text := self._wrong(*part, job, epoch))]
         if wrong:
             more = f" and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
@@ -172,7 +172,7 @@ class Jobs:
             )
         rows = self._store.commit(job, epoch, [task for _, task, _ in parts])
         self._committed()
-        return Staged(rows)
+        return Landed(rows)
 
     def _wrong(self, partition: int, number: int, rows: int, job: str, epoch: int) -> str:
         """What keeps a partition from being committed; "" if nothing does."""

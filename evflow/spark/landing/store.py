@@ -16,10 +16,10 @@ from evflow.events.batch import EventBatch
 from evflow.events.joining import pieces
 from evflow.outside import shown
 from evflow.schema import Schema
+from evflow.spark.landing.folder import Folder
+from evflow.spark.landing.ledger import Count, Epochs, Ledger, Part, Place, Stream, Task, Waiting
+from evflow.spark.landing.releasing import Releasing
 from evflow.spark.questions import MOST_TASKS
-from evflow.spark.staging.folder import Folder
-from evflow.spark.staging.ledger import Count, Epochs, Ledger, Part, Place, Stream, Task, Waiting
-from evflow.spark.staging.releasing import Releasing
 
 _VERSION = 2
 _FRAME = 1 << 20
@@ -29,7 +29,7 @@ _log = logging.getLogger("evflow.spark")
 
 
 class Store:
-    """The folder, the ledger, what is staged, and what is being released.
+    """The folder, the ledger, what has landed, and what is being released.
 
     Args:
         path: where the ledger is; None for what goes with the process.
@@ -65,8 +65,8 @@ class Store:
         self.arrived = sum(task.rows for task in self.ledger.tasks.values())
 
     def _files(self) -> list[str]:
-        staged = [part.file for task in self.ledger.tasks.values() for part in task.parts]
-        return staged + [one.file for one in self.ledger.waiting.values()]
+        landed = [part.file for task in self.ledger.tasks.values() for part in task.parts]
+        return landed + [one.file for one in self.ledger.waiting.values()]
 
     # --- tasks that are not decided
 
@@ -79,7 +79,7 @@ class Store:
         found = self.ledger.tasks.get(number)
         if found is None:
             raise FlowError(
-                f"task {number} is not known: what was staged of it is lost, its epoch was decided, or "
+                f"task {number} is not known: what had landed of it is lost, its epoch was decided, or "
                 "nothing came of it for too long; Spark has to try it again"
             )
         return found
@@ -106,7 +106,7 @@ class Store:
         self.drop(begun[: max(MOST_TASKS // 100, 1)])
 
     def append(self, task: Task, batch: EventBatch) -> None:
-        """Stages rows behind those of the task that there are.
+        """Lets rows land behind those of the task that there are.
 
         Raises:
             FlowError: they cannot be written; none of them was.
@@ -115,14 +115,14 @@ class Store:
         try:
             for piece in pieces(batch, _FRAME):
                 parts.append(Part(self.folder.write(piece), len(piece)))
-            self.ledger.stage(task, parts)
+            self.ledger.land(task, parts)
         except EvflowError:
             self.folder.remove([part.file for part in parts])
             raise
         self.arrived += len(batch)
 
     def drop(self, tasks: Sequence[Task]) -> None:
-        """Forgets tasks, and what was staged of them."""
+        """Forgets tasks, and what has landed of them."""
         self.ledger.drop(tasks)
         self._remove(tasks)
 
@@ -137,7 +137,7 @@ class Store:
         return [t for t in tasks if now >= t.heard + patience and not (t.ended and (t.job, t.epoch) in alive)]
 
     def commit(self, job: str, epoch: int, numbers: Sequence[int]) -> int:
-        """Commits an epoch: what these tasks have staged is released in this order, and what others of the
+        """Commits an epoch: what has landed of these tasks is released in this order, and what others of the
         epoch have is deleted. Returns the rows."""
         tasks = [self.task(number) for number in numbers]
         chosen = set(numbers)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import evflow as ev
-from evflow.spark.staging.actor import SourceActor
+from evflow.spark.landing.actor import SourceActor
 
 
 class Row(ev.Event):
@@ -98,7 +98,7 @@ class Desk:
         found = self.actor.answer(appending(batch, task, first))
         assert found["rows"] >= first + len(batch)
 
-    def staged(self, task: int) -> int:
+    def landed(self, task: int) -> int:
         return int(self.ask("end", task=task)["rows"])
 
     def commit(self, tasks: list[tuple[int, int, int]], job: str = "job", epoch: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""The running half of a Spark source: stages rows, and releases them once their job is committed."""
+"""The running half of a Spark source: lets rows land, and releases them once their job is committed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from evflow.errors import EvflowError, FlowError
 from evflow.events.batch import EventBatch
 from evflow.outside import shown
-from evflow.spark.staging.jobs import Jobs
-from evflow.spark.staging.ledger import Place
-from evflow.spark.staging.store import Store
+from evflow.spark.landing.jobs import Jobs
+from evflow.spark.landing.ledger import Place
+from evflow.spark.landing.store import Store
 from evflow.stone import Actor, Checkpoint, Context, Held, Stone
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class SourceActor(Actor):
         return now if self._store.releasing.rows else self._look
 
     def _forget_idle(self, now: float) -> None:
-        """Deletes what was staged of tasks of which nothing is heard any more."""
+        """Deletes what has landed of tasks of which nothing is heard any more."""
         if now < self._look:
             return
         idle = self._store.idle(now, self._stone.patience)
@@ -253,4 +253,4 @@ class SourceActor(Actor):
             before = told.get(name, 0)
             told[name] = (before if isinstance(before, int) else 0) + count - self._told[name]
         self._told = now
-        told["staged"] = self._store.folder.used
+        told["landed"] = self._store.folder.used

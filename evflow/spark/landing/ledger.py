@@ -1,4 +1,4 @@
-"""The ledger of a Spark source: what is staged, what was committed, and how far that was released.
+"""The ledger of a Spark source: what has landed, what was committed, and how far that was released.
 
 It is a file beside a folder of files of rows, and decides which of these count. A commit is one change of it,
 made before anything is released.
@@ -71,7 +71,7 @@ class Task:
         number: its number, which is random.
         job, epoch, partition: what it is of.
         schema: of its rows.
-        parts: its rows that are staged, in order.
+        parts: its rows that have landed, in order.
         rows: how many these are.
         heard: when something was last heard of it, also before a restart.
         ended: whether it has sent all of its rows.
@@ -229,8 +229,8 @@ class Ledger(Store):
         self.tasks[task.number] = task
         return task
 
-    def stage(self, task: Task, parts: Sequence[Part]) -> None:
-        """Further rows of a task are staged."""
+    def land(self, task: Task, parts: Sequence[Part]) -> None:
+        """Further rows of a task have landed."""
         self._write({("part", task.number, at): part for at, part in enumerate(parts, len(task.parts))})
         self._add(task, parts)
 

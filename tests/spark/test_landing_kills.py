@@ -13,7 +13,7 @@ import pytest
 import evflow as ev
 from evflow.flow.flow import Flow
 from tests.node.processes import NodeProcess, free_port, running
-from tests.spark.staged import Row, appending, flowing, rows
+from tests.spark.landing import Row, appending, flowing, rows
 
 BEAT = 0.1
 KILLS = int(os.environ.get("EVFLOW_KILLS", "3"))
@@ -76,7 +76,7 @@ class Driver:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_source_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
-    """Rows are staged, committed and leave meanwhile; a terminal on another node has each of them once."""
+    """Rows land, are committed and leave meanwhile; a terminal on another node has each of them once."""
     randomness = random.Random(seed)
     seen: list[int] = []
     last = ev.Node("last", listen="tcp://127.0.0.1:0", heartbeat=BEAT)
@@ -84,7 +84,7 @@ def test_a_source_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: P
     with (
         running(flowing(seen, slow=0.002), last),
         NodeProcess(
-            "flowing", "middle", module="tests.spark.staged", settings=settings,
+            "flowing", "middle", module="tests.spark.landing", settings=settings,
             listen=f"tcp://127.0.0.1:{free_port()}", peers={"last": last.contact}, heartbeat=BEAT,
         ) as middle,
     ):  # fmt: skip

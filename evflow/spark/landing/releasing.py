@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.spark.staging.folder import Folder
-from evflow.spark.staging.ledger import Ledger, Place, Waiting
+from evflow.spark.landing.folder import Folder
+from evflow.spark.landing.ledger import Ledger, Place, Waiting
 
 
 class Releasing:

@@ -1,1 +1,0 @@
-"""The running half of a Spark source: what is staged, what was committed, what leaves."""
