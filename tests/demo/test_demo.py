@@ -59,6 +59,7 @@ def test_stones_count_what_pandas_counts(table: Any, ran: Ran) -> None:
     assert result["diverted"] == (table.dep_time.notna() & table.air_time.isna()).sum()
 
 
+@pytest.mark.slow
 def test_no_flight_is_lost(ran: Ran) -> None:
     result, stats = ran.result, ran.stats
     assert ran.dead == []
@@ -87,6 +88,7 @@ def test_hourly_averages_are_those_of_pandas(table: Any, flights: ev.EventBatch)
     np.testing.assert_array_equal(averages["flights"], expected["size"])
 
 
+@pytest.mark.slow
 def test_fastest_hours_are_those_of_pandas(table: Any, ran: Ran) -> None:
     flown = table[table.air_time > 0]
     mph = (
@@ -101,6 +103,7 @@ def test_fastest_hours_are_those_of_pandas(table: Any, ran: Ran) -> None:
         assert best["flights"] == busy.loc[airport, hour]["size"]
 
 
+@pytest.mark.slow
 def test_events_are_those_of_the_file_in_order_of_departure(table: Any, flights: ev.EventBatch) -> None:
     scheduled = pandas.to_datetime(table.time_hour).astype("datetime64[ns, UTC]").astype("int64") // 10**9
     order = np.argsort((scheduled + table.minute * 60).to_numpy(), kind="stable")
