@@ -308,17 +308,21 @@ def test_float_to_integer_saturates() -> None:
     assert machine(transform(schema, r=expr), [(value,) for value in expected]) == [wanted, wanted]
 
 
-@pytest.mark.parametrize("name", [n for n, f in LIBRARY.items() if set(f.parameters) == {"f64"}])
-def test_function_of_floats(name: str) -> None:
-    parameters, result, *_ = LIBRARY[name]
-    schema = schema_of(*parameters)
-    call = Call(type=result, pos=POS, name=name, args=tuple(load(schema, i) for i in range(len(parameters))))
-    rows = (
-        pairs("f64")
-        if len(parameters) == 2
-        else [(v,) for v in [*edges("f64"), 0.1, 0.49999999999999994, 710.0, -745.5]]
-    )
-    check(transform(schema, r=call), rows)
+@pytest.mark.parametrize(
+    "rows",
+    [[(v,) for v in [*edges("f64"), 0.1, 0.49999999999999994, 710.0, -745.5]], pairs("f64")],
+    ids=["one", "two"],
+)
+def test_functions_of_floats(rows: list[tuple[Any, ...]]) -> None:
+    schema = schema_of(*["f64"] * len(rows[0]))
+    args = tuple(load(schema, i) for i in range(len(rows[0])))
+    each: dict[str, Expr] = {
+        f"is_{name}": Call(type=f.result, pos=POS, name=name, args=args)
+        for name, f in LIBRARY.items()
+        if f.parameters == ("f64",) * len(args)
+    }
+    assert each
+    check(transform(schema, **each), rows)
 
 
 def test_abs_of_the_least_integer_wraps() -> None:

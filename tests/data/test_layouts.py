@@ -6,6 +6,7 @@ import datetime
 import decimal
 import uuid
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -158,16 +159,16 @@ def _is_slow(case: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("many", [1_000_000, 0], ids=["by numpy", "by machine code"])
 @pytest.mark.parametrize(
     ("kind", "column"),
     [pytest.param(*case[1:], id=case[0], marks=[pytest.mark.slow] * _is_slow(case[0])) for case in _cases()],
 )
 def test_a_column_gives_the_events_of_its_values_however_it_lies(
-    kind: Any, column: Column, many: int, monkeypatch: pytest.MonkeyPatch
+    kind: Any, column: Column, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every form of a column, for a field alone, and for one and an optional one behind a text."""
-    monkeypatch.setattr(direct, "_MANY", many)
+    """Every form of a column, for a field alone, and for one and an optional one behind a text; by numpy, and
+    by machine code."""
+    layouts = list(_layouts(column))
     for fields in ({"x": kind}, {"z": ev.Str[2], "x": kind, "y": kind | None}):
         both = fields.keys() & {"x", "y"}
         schema = ev.Schema("layout", fields)
@@ -176,10 +177,11 @@ def test_a_column_gives_the_events_of_its_values_however_it_lies(
         expected = ev.EventBatch.from_events(one_by_one, schema).to_bytes()
         if len(fields) == 1 and column.dtype == bool:
             ev.EventBatch.from_bytes(schema, expected, len(column))
-        for layout, form in _layouts(column):
+        for many, (layout, form) in product((1_000_000, 0), layouts):
+            monkeypatch.setattr(direct, "_MANY", many)
             columns = dict.fromkeys(fields, ["z"] * len(column)) | dict.fromkeys(both, form)
             found = ev.EventBatch.from_columns(schema, columns).to_bytes()
-            assert found == expected, layout
+            assert found == expected, (many, layout)
 
 
 def test_many_rows_of_any_layout_are_written_by_machine_code_as_by_numpy() -> None:
