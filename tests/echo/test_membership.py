@@ -90,7 +90,7 @@ def test_links_are_complete_whatever_notes_are_lost(start: int) -> None:
         play(seed, deaths=False)
 
 
-@pytest.mark.parametrize("start", range(0, 24, 8))
+@pytest.mark.parametrize("start", [0, *(pytest.param(start, marks=pytest.mark.slow) for start in (8, 16))])
 def test_those_who_live_agree_whoever_dies(start: int) -> None:
     for seed in range(start, start + 8):
         play(seed, deaths=True)

@@ -16,6 +16,7 @@ from evflow.engine.snapshot import restore, take
 from evflow.engine.topology import IN, Slot
 from evflow.stone import Acting, Actor, Context, arrivals
 from tests.engine.rig import Rec, Rig, Word, keep
+from tests.examples import tried
 
 COUNTING = "static int n = 0; n = n + 1; return n > 3;"
 JOIN = "{ if (count(a) == 3) { submit(0, a[0]); discard(a, 0); discard(a, 0); discard(a, 0); } }"
@@ -402,7 +403,7 @@ HOLDERS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(tried(60)))
 def test_stones_that_hold_events_are_replaced_and_none_is_lost(seed: int) -> None:
     """Whatever takes whose place, frozen or not, or moves: all events come out, each once and in order."""
     random, seen, sent = Random(seed), list[int](), 0

@@ -10,6 +10,7 @@ import evflow as ev
 from evflow.engine.check import check_graph
 from evflow.engine.topology import Topology
 from evflow.graph.placed import Link, Links
+from tests.examples import tried
 
 
 class One(ev.Event):
@@ -70,7 +71,7 @@ def outcome(g: ev.Graph, known: Topology | None) -> tuple[Topology | None, str]:
         return None, "\n".join(sorted(getattr(error, "problems", None) or [str(error)]))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(tried(60)))
 def test_a_check_against_what_runs_finds_what_a_whole_check_finds(seed: int) -> None:
     rng = random.Random(seed)
     graph = start(rng)

@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 import evflow as ev
+from tests.examples import tried
 
 MASK = (1 << 63) - 1
 SEEDS = int(os.environ.get("EVFLOW_FLOW_SEEDS", "12"))
@@ -181,7 +182,7 @@ def feed(world: World, allowed: threading.Semaphore, stop: threading.Event) -> i
     return seq
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(tried(4)))
 def test_every_event_goes_through_one_version_of_the_graph(seed: int) -> None:
     run(seed, 25)
 

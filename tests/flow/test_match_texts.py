@@ -15,6 +15,7 @@ from evflow.matching.matcher import Matcher
 from evflow.stones.matching.asked import Asked, Known
 from evflow.stones.matching.book import Book
 from evflow.stones.matching.ledger import Entry, Forgotten, Ledger, Moved, unpack
+from tests.examples import tried
 from tests.flow.alerts import Change, Flight, flight, found, match, matching, submit
 
 Named = ev.NamedSubscriptionChange
@@ -43,7 +44,7 @@ def matched(of: Book) -> list[set[str | int]]:
     return [{t or n for n, t in zip(ids, of.matcher.texts(ids), strict=True)} for ids in listed]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(tried(2)))
 def test_a_book_and_its_file_say_what_a_dict_says(seed: int, tmp_path: Path) -> None:
     random, names = Random(seed), list(OWN)
     now = book(names, Ledger(tmp_path / "kept"))

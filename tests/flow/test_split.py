@@ -50,7 +50,7 @@ def _submit(flow: ev.Flow, count: int, *, together: bool) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["a batch", "one by one"])
-@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 5000, 100_000])
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 5000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_each_of_many_handlers_gets_every_event_in_order(count: int, together: bool) -> None:
     """With batches beyond any number of events that is handled at a time, too."""
     seen: list[list[int]] = [[] for _ in range(5)]

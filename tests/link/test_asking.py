@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evflow.errors import DeployError, EvflowError, GraphError, LinkError
 from evflow.net.link.control import ASK, Answers, Asker
+from tests.examples import tried
 
 
 def _answers(send: Any, **verbs: Any) -> Answers:
@@ -19,7 +20,7 @@ def _answers(send: Any, **verbs: Any) -> Answers:
     return Answers(table, lambda peer, verb: "you may not" if peer == "stranger" else "", send)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(tried(50)))
 def test_a_question_is_answered_once_over_a_network_that_loses_and_doubles(seed: int) -> None:
     """Each question is done exactly once and answered, whatever notes are lost or come twice."""
     random, done = Random(seed), []

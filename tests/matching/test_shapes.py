@@ -10,6 +10,7 @@ import pytest
 from evflow.errors import SubscriptionError
 from evflow.matching import Matcher, Subscription, parse_subscription
 from evflow.matching.columns.shapes import columns_of_texts
+from tests.examples import tried
 from tests.matching.phrases import tree, written
 
 
@@ -29,7 +30,7 @@ def variants(random: Random, text: str, count: int) -> list[str]:
     return [one for one in made if accepted(one) is not None]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(tried(25)))
 def test_many_texts_mean_what_each_means(seed: int) -> None:
     random = Random(seed)
     texts = []

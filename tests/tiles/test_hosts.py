@@ -19,6 +19,7 @@ from evflow.tiles.messages import Message, Outbox, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.roles import Roles
 from evflow.tiles.wire import batch_of
+from tests.examples import tried
 from tests.tiles.rows import moves
 from tests.tiles.world import Circle, gap
 
@@ -319,7 +320,7 @@ class Played(Hosts):
             self.run(self.random.choice([0.1, 0.5, 2]))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(tried(8)))
 def test_no_match_is_lost_or_doubled_when_hosts_die_stop_and_miss_messages(seed: int) -> None:
     # Every second fleet takes several messages where one would do.
     rows = (100_000, 5)[seed % 2]
