@@ -96,7 +96,7 @@ def way_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("kind", "make"), [(Image, image), (Track, track), (Wave, wave)])
 def test_large_events_arrive_as_they_were(kind: type[ev.Event], make: Any, shared_memory: bool) -> None:
     """Through shared memory and over TCP, with every kind of large field, small ones between."""
-    sent = [make(number) for number in range(60)]
+    sent = [make(number) for number in range(25)]
     assert crossed(kind, sent, shared_memory=shared_memory) == [sent]
 
 

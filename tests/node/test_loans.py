@@ -91,7 +91,7 @@ def run_here(work: Callable[[Any], None], kind: type[ev.Event], handler: Callabl
 def test_loans_arrive_as_they_were_filled(size: int, shared_memory: bool) -> None:
     """Small and large, among events that are not loaned."""
     chance = np.random.default_rng(size)
-    sent = [Scan(f"s{number}", chance.normal(size=size), "x" * number) for number in range(20)]
+    sent = [Scan(f"s{number}", chance.normal(size=size), "x" * number) for number in range(10)]
 
     def work(source: Any) -> None:
         for number, event in enumerate(sent):

@@ -231,7 +231,7 @@ def test_a_step_that_the_disk_has_no_room_for_succeeds_later(tmp_path: Path, nam
 
 
 @KINDS
-@pytest.mark.parametrize("stem", ["50%", "a%b", "%", "é漢 *["])
+@pytest.mark.parametrize("stem", ["%", "é漢 *[a%b 50%"])
 def test_the_name_of_a_store_may_have_any_characters(tmp_path: Path, name: str, stem: str) -> None:
     path = tmp_path / name.replace("run", stem)
     store = open_store(path, VARIABLES)
