@@ -207,7 +207,7 @@ def test_a_disk_that_fails_is_waited_for(
     tmp_path: Path, writers: list[Writer], monkeypatch: Any, error: Exception, words: str
 ) -> None:
     real = os.fsync
-    monkeypatch.setattr("evflow.staging.serving.AGAIN", 0.05)
+    monkeypatch.setattr("evflow.staging.committing.AGAIN", 0.05)
 
     def full(file: int) -> None:
         raise error
