@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from evflow.errors import SubscriptionError
 from evflow.matching.matcher import Matcher
 from evflow.matching.model import Circle, Constraint, Filter, Op, Subscription
+from tests.examples import tried
 from tests.matching.engines import Case, every_engine
 from tests.matching.play import Play
 
@@ -32,12 +33,12 @@ def test_random_calls_give_what_the_oracle_says(case: Case) -> None:
 
 @every_engine
 def test_a_matcher_that_was_saved_and_loaded_goes_on(case: Case, tmp_path: Path) -> None:
-    for seed in range(4):
+    for seed in range(tried(4)):
         Play(Random(seed), partial(matcher, case), tmp_path / str(seed)).run(10)
 
 
 @every_engine
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tried(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
 def test_calls_of_hypothesis_give_what_the_oracle_says(case: Case, random: Random) -> None:
     Play(random, partial(matcher, case)).run(4)
