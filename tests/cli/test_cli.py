@@ -100,6 +100,7 @@ def test_no_command_has_two_parameters_of_one_name() -> None:
         assert len(names) == len(set(names)), path
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "evflow", "--version"], capture_output=True, encoding="utf-8"

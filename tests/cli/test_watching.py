@@ -93,6 +93,7 @@ def test_every_command_is_told_and_has_help(run: Run, command: str) -> None:
     assert len(done.output.splitlines()) > 5
 
 
+@pytest.mark.slow
 def test_help_loads_none_of_what_the_commands_need(run: Run) -> None:
     import subprocess
 

@@ -53,6 +53,7 @@ def test_a_peer_that_changes_lengths_meanwhile_ends_nobody(kind: str, frames: in
         assert seen + sum(refused.values()) > 20
 
 
+@pytest.mark.slow
 def test_other_processes_can_neither_write_nor_cut() -> None:
     """Who opens the memory as a peer does can read it, and nothing else."""
     lender, mapping = connected(64 * KIB)

@@ -126,6 +126,7 @@ def test_another_version_of_spark_is_one_clear_error_at_every_entry(
     assert len({text for _, text in said}) == 1
 
 
+@pytest.mark.slow
 def test_format_is_imported_without_anything_else() -> None:
     code = (
         "import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_evflow; "
