@@ -33,10 +33,14 @@ gc.disable()
 COMPILING = ("match", "test_logical")
 """Files whose tests compile matching engines have one of these in their name or folder."""
 
+QUICK = "not slow"
+SLOW = "\npytestmark = pytest.mark.slow"
+"""What stands in files of which all tests are slow."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Quick tests try fewer examples."""
-    if config.option.markexpr == "not slow":
+    if config.option.markexpr == QUICK:
         hurry()
     # For a property that does not say how many. None is a test of speed: the first example may compile.
     settings.register_profile("suite", max_examples=tried(25), deadline=None)
@@ -53,13 +57,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return min(os.cpu_count() or 1, 7) + 1
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Quick tests do without files of which all tests are slow, and what these import."""
+    if config.option.markexpr != QUICK or not collection_path.match("test_*.py"):
+        return None
+    return SLOW in collection_path.read_text() or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Of several processes each imports other files first: what one has compiled the others read."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     first = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     folders = (Path(argument).resolve() for argument in session.config.args)
-    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    found = (file for folder in folders for file in folder.rglob("test_*.py"))
+    files = sorted(file for file in found if not pytest_ignore_collect(file, session.config))
     begin = len(files) * first // count
     for file in files[begin:] + files[:begin] if count > 1 else ():
         # What cannot be imported fails, or is skipped, when its tests are collected.

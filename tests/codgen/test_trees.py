@@ -25,6 +25,8 @@ from tests.codgen.oracle import SYSTEM, plain, records_at, run_kernel
 from tests.codgen.programs import Program, random_attributes, random_event, random_schema
 from tests.examples import tried
 
+pytestmark = pytest.mark.slow
+
 Arrival = tuple[int, Any, Any]
 
 
@@ -152,14 +154,12 @@ def compare_tree(seed: int, *, optimised: bool) -> None:
         assert arrivals(result, exit_, given_) == reference.exits[exit_]
 
 
-@pytest.mark.slow
 @settings(max_examples=tried(20), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_tree_of_random_programs_agrees_with_the_interpreter(seed: int) -> None:
     compare_tree(seed, optimised=False)
 
 
-@pytest.mark.slow
 @settings(max_examples=tried(8), deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_optimised_tree_agrees_with_the_interpreter(seed: int) -> None:

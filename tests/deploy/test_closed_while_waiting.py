@@ -15,6 +15,8 @@ from evflow.disk import Log, Store
 from evflow.errors import UnwrittenError
 from tests.node.processes import free_port, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 class Ping(ev.Event):
     number: int
@@ -56,7 +58,6 @@ def graph(path: str | None) -> ev.Graph:
     return g
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("why", ["its file", "every file", "frozen", "every file, and it has none"])
 def test_what_waits_for_a_file_comes_again(
     tmp_path: Path, full: dict[str, threading.Event], caplog: pytest.LogCaptureFixture, why: str

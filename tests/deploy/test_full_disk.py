@@ -16,6 +16,8 @@ from evflow.errors import UnwrittenError
 from evflow.tools.watch.status import NodeStatus
 from tests.node.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 
 class Ping(ev.Event):
     number: int
@@ -29,7 +31,6 @@ def _graph() -> ev.Graph:
     return g
 
 
-@pytest.mark.slow
 def test_a_change_waits_until_the_store_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,8 @@ from evflow.flow.flow import Flow
 from tests.deploy.yard import Rec, Yard, chain
 from tests.node.processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 Handler = Callable[[Rec], None]
 Running = Any
 """A flow or a deployment."""
@@ -54,7 +56,6 @@ def _deployment(graph: Callable[[Any], ev.Graph], handler: Handler, folder: Path
             yield handle
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("run", [_flow, _deployment])
 def test_a_program_for_flows_runs_on_both(run: Callable[..., Any], tmp_path: Path) -> None:
     """It submits, freezes, changes, looks, tries again what failed, and ends."""
@@ -107,7 +108,6 @@ def test_a_program_for_flows_runs_on_both(run: Callable[..., Any], tmp_path: Pat
     assert sorted(seen) == [1, 12, 12, 13, 13, 14, 14]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["a", "b"])
 def test_drain_waits_for_what_this_handle_let_go(tmp_path: Path, end: str) -> None:
     """Stored, frozen and moved events that go on by its doing are handled too, on whatever node."""
@@ -144,7 +144,6 @@ def test_drain_waits_for_what_this_handle_let_go(tmp_path: Path, end: str) -> No
             assert seen == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_what_a_deployment_cannot_do_is_said(tmp_path: Path) -> None:
     """Each method of a flow is there, or a clear error says that it is not; wrong limits too."""
     with Yard(tmp_path, "ab") as yard, chain("a", "b").deploy(yard.hosts) as handle:
@@ -173,7 +172,6 @@ def test_what_a_deployment_cannot_do_is_said(tmp_path: Path) -> None:
         assert handle.version == 1
 
 
-@pytest.mark.slow
 def test_letters_tell_how_many_there_were_and_how_many_are_gone(tmp_path: Path) -> None:
     """As those of a flow do, which keeps as many; those of another deployment are not counted."""
     kept = 10_000

@@ -13,10 +13,11 @@ from evflow.deploy.record import Record
 from evflow.deploy.rollout import roll_out
 from tests.deploy.yard import Yard, chain, feeding
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("EVFLOW_DEPLOYMENTS", "30"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_many_deployments_on_two_daemons_beside_one_under_load(tmp_path: Path) -> None:
     graph = chain("a", "b", "b", name="beside")

@@ -12,6 +12,8 @@ import pytest
 
 import evflow as ev
 
+pytestmark = pytest.mark.slow
+
 DAEMON = """
 import logging, os, resource, sys
 import evflow as ev
@@ -83,7 +85,6 @@ def graph(name: str) -> ev.Graph:
     return g
 
 
-@pytest.mark.slow
 def test_a_daemon_goes_on_and_takes_what_is_new_later(edge: Edge) -> None:
     with graph("first").deploy({"edge": edge.contact}) as first, ThreadPoolExecutor(1) as beside:
         first["readings"].submit(Reading(1))

@@ -12,10 +12,11 @@ import pytest
 
 from tests import preloaded
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.slow
 def test_the_office_gets_large_trades_of_the_desk() -> None:
     settings: dict[str, Any] = {
         "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8",

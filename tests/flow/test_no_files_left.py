@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import os, resource, sys, threading, time
 from pathlib import Path
@@ -108,7 +110,6 @@ print("all there")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before the first events", "after the first events"])
 def test_a_flow_goes_on_when_there_are_files_again(tmp_path: Path, moment: str) -> None:
     done = subprocess.run(

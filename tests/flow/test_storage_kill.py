@@ -14,6 +14,8 @@ import pytest
 
 import evflow as ev
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys
 import evflow as ev
@@ -38,7 +40,6 @@ class Rec(ev.Event):
     seq: int
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.03, 0.1])
 def test_a_killed_process_loses_nothing_that_was_stored(tmp_path: Path, moment: float) -> None:
     """Every event acknowledged by drain was passed on before the kill or is in the file, in order."""

@@ -19,6 +19,8 @@ from tests.gpu.standin import ORDERS, StandIn
 from tests.gpu.workload import Workload, answers
 from tests.matching.oracle import Oracle
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("numba", reason="needs numba, for the engines of the CPU")
 
 OPTIONS: dict[str, dict[str, Any]] = {"auto": {"least": 0}, "clcb-grid": {"batch": 3, "slots": 3}}

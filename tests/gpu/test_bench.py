@@ -21,6 +21,8 @@ from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, StandIn
 from tests.gpu.test_failures import until_it_passes
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[2] / "benchmarks" / "matching_gpu.py"
 
 STEPS = {

@@ -11,6 +11,8 @@ from evflow.matching.matcher import Matcher
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 COUNTERS = ("launches", "syncs", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "blocking", "fills")
 
 

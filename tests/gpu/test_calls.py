@@ -11,6 +11,8 @@ from evflow.gpu import grid
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, ORDERS, OUT_OF_MEMORY, StandIn
 
+pytestmark = pytest.mark.slow
+
 FAILURES = {"alloc": OUT_OF_MEMORY, "pinned": OUT_OF_MEMORY} | dict.fromkeys(
     ("copy", "launch", "sync"), LAUNCH_FAILED
 )

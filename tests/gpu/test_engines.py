@@ -23,6 +23,8 @@ from tests.gpu.workload import Workload, answers, differences
 from tests.matching.drawn_areas import drawn, drawn_events, satisfied
 from tests.matching.play import Play
 
+pytestmark = pytest.mark.slow
+
 ENGINES: dict[str, dict[str, Any]] = {"ccm": {}, "clcb": {}, "clcb-grid": {"batch": 3, "slots": 3}}
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)

@@ -17,6 +17,8 @@ from tests.gpu.nvrtc import KERNELS, ptx_of
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload, differences
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Fault:

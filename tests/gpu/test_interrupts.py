@@ -23,6 +23,8 @@ from tests.examples import tried
 from tests.gpu.standin import StandIn
 from tests.gpu.workload import Workload, answers
 
+pytestmark = pytest.mark.slow
+
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 EVERY = max(1, 3 // tried(1))
 """An error is raised at one line of so many, another with each engine; at each with ``EVFLOW_EXAMPLES=3``."""

@@ -10,6 +10,8 @@ from tests.gpu.conftest import had
 from tests.gpu.nvrtc import BROUGHT, CARDS, KERNELS, compile_kernel, ptx_of, reports
 from tests.gpu.toolchain import nvdisasm
 
+pytestmark = pytest.mark.slow
+
 FILES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 MOST_REGISTERS = 40
 PARTS = {
@@ -49,7 +51,6 @@ def disassembler() -> None:
     had(nvdisasm)
 
 
-@pytest.mark.slow
 @every_file
 def test_every_card_gets_machine_code_that_spills_and_contracts_nothing(
     nvrtc: None, disassembler: None, name: str
@@ -66,7 +67,6 @@ def test_every_card_gets_machine_code_that_spills_and_contracts_nothing(
         assert wrong == [], card
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "contracts", "spills"),
     [

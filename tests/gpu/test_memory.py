@@ -12,6 +12,8 @@ from evflow.gpu import grid
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import OUT_OF_MEMORY, StandIn
 
+pytestmark = pytest.mark.slow
+
 FILTERS, EVENTS = 1000, 128
 EVERY = list(range(FILTERS))
 """All of these events satisfy all of these filters: a megabyte of answers, and some to spare."""

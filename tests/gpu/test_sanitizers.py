@@ -12,6 +12,8 @@ from tests.gpu.conftest import had
 from tests.gpu.nvrtc import KERNELS
 from tests.gpu.toolchain import compiled
 
+pytestmark = pytest.mark.slow
+
 DRIVER = Path(__file__).parent / "driver"
 BLOCKS = 3
 EXPECTED = 2 * "ccm 15 clcb 15 grid 30 left 0\n" + "scattered 96\n"
@@ -67,21 +69,18 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", SANITIZERS)
 def test_kernels_have_no_race_and_touch_nothing_else(kind: str) -> None:
     done = run(had(lambda: program(kind)))
     assert (done.returncode, done.stdout) == (0, EXPECTED), done.stderr[:3000]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RACES)
 def test_a_race_is_reported(name: str) -> None:
     done = run(had(lambda: program("thread", *RACES[name])))
     assert done.returncode == 66 and "data race" in done.stderr, done.stderr[:2000]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_an_access_beyond_an_array_is_reported(name: str) -> None:
     done = run(had(lambda: program("address", *BOUNDS[name])))

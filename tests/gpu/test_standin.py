@@ -12,6 +12,8 @@ from evflow.gpu.device import Device
 from evflow.matching.engine import ENGINES
 from tests.gpu.standin import StandIn
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def device(standin: StandIn) -> Iterator[tuple[Device, Any]]:

@@ -11,10 +11,11 @@ import pytest
 
 from tests.node import forking
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("manner", [*forking.CHILDREN, "locks", "handler", "fork", "spawn", "forkserver"])
 def test_forks_leave_flows_to_their_parent(manner: str, tmp_path: Path) -> None:
     """Forks end, use nothing of the parent's, and all that the parent sends comes once and in order."""

@@ -15,6 +15,8 @@ from tests.flow.test_full_disk import in_file
 from tests.node import graphs
 from tests.node.processes import NodeProcess, free_port, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 BEAT = 0.1
 
 
@@ -24,7 +26,6 @@ def _limit(process: NodeProcess, free: int) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (free, most))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_node_on_a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_room(
     tmp_path: Path, killed: bool
@@ -67,7 +68,6 @@ def test_a_node_on_a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_ro
         assert seen == list(range(at + 200))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("soon")
 def test_what_the_journal_cannot_keep_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -19,6 +19,8 @@ from evflow.net.link.outlet import Outlet
 from tests.node import graphs
 from tests.node.processes import NodeProcess, free_port, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 BEAT = 0.1
 KILLS = int(os.environ.get("EVFLOW_KILLS", "5"))
 EVENTS = 50_000 * KILLS
@@ -32,7 +34,6 @@ def _submit(flow: ev.Flow, start: int, stop: int) -> None:
         flow["recs"].submit_batch({"seq": list(range(at, min(at + BATCH, stop)))}, timeout=30)
 
 
-@pytest.mark.slow
 def test_the_middle_process_killed_at_random_moments_loses_and_doubles_nothing() -> None:
     """Kills spread over the events: all of them arrive, once and in order."""
     randomness = random.Random(3)
@@ -65,7 +66,6 @@ def test_the_middle_process_killed_at_random_moments_loses_and_doubles_nothing()
     assert sessions > KILLS // 2
 
 
-@pytest.mark.slow
 def test_what_is_sent_at_once_survives_the_kills_of_its_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the submitting thread sends itself, one by one: all arrive, once and in order."""
     at_once: list[int] = []
@@ -103,7 +103,6 @@ def test_what_is_sent_at_once_survives_the_kills_of_its_receiver(monkeypatch: py
     assert sum(at_once) > number // 10
 
 
-@pytest.mark.slow
 def test_the_last_process_killed_loses_nothing_and_doubles_only_what_it_had_in_hand(tmp_path: Path) -> None:
     """With a journal; what it handled is in a file, since its memory dies with it."""
     randomness = random.Random(4)
@@ -134,7 +133,6 @@ def test_the_last_process_killed_loses_nothing_and_doubles_only_what_it_had_in_h
     assert handled[:1] == [0]
 
 
-@pytest.mark.slow
 def test_a_node_with_a_storage_file_killed_loses_nothing(tmp_path: Path) -> None:
     """What it held is in the file; what it let go and was not safe yet goes on again, recognisably."""
     settings = {"path": str(tmp_path / "store"), "limit": 500}
@@ -160,7 +158,6 @@ def test_a_node_with_a_storage_file_killed_loses_nothing(tmp_path: Path) -> None
     assert set(arrived) == set(range(20_000))
 
 
-@pytest.mark.slow
 def test_a_process_killed_before_it_ever_answered_delays_only() -> None:
     with NodeProcess("pair", "there", listen=f"tcp://127.0.0.1:{free_port()}", heartbeat=BEAT) as there:
         there.kill()
@@ -172,7 +169,6 @@ def test_a_process_killed_before_it_ever_answered_delays_only() -> None:
         assert there.ask("seen") == list(range(3 * BATCH))
 
 
-@pytest.mark.slow
 def test_the_source_process_killed_doubles_nothing_of_what_it_had_sent() -> None:
     """The new process is another source: its events are new, and those before stay as they were."""
     with NodeProcess("pair", "there", listen="tcp://127.0.0.1:0", heartbeat=BEAT) as there:
@@ -185,7 +181,6 @@ def test_the_source_process_killed_doubles_nothing_of_what_it_had_sent() -> None
         assert there.ask("seen") == list(range(30))
 
 
-@pytest.mark.slow
 def test_large_frames_through_shared_memory_survive_kills() -> None:
     """Batches of half a megabyte; the middle process reads one piece of memory and writes another."""
     batch, total = 30_000, 1_800_000
@@ -210,7 +205,6 @@ def test_large_frames_through_shared_memory_survive_kills() -> None:
         assert last.ask("seen") == list(range(total))
 
 
-@pytest.mark.slow
 def test_the_middle_of_a_diamond_killed_loses_and_doubles_nothing() -> None:
     """Two source processes lead to one that splits; its kills meet frames of both, for both ways on."""
     settings = {"sources": ["north", "south"], "limit": 1 << 17}

@@ -9,6 +9,8 @@ import pytest
 
 from tests.node.processes import NodeProcess, wait_for
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("EVFLOW_BRIDGE_KILLS", "2"))
 BRIDGES = 64
 """Each may have 32 frames in flight: together twice as many as ZeroMQ queues for the receiver."""
@@ -19,7 +21,6 @@ BUSY = 2.5
 """Seconds, so many that every clock of the connection runs out meanwhile."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_a_receiver_lives_on_when_a_sender_with_many_bridges_is_killed(kill: int) -> None:
     """ZeroMQ's queue is full, and its handler busy, when the connection breaks."""

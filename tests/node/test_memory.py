@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _PROGRAM = """
 import ctypes, resource
 from evflow.net.node.memory import keep_freed_memory
@@ -27,7 +29,6 @@ print(use(), use())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 def test_a_large_block_is_had_again_with_its_pages() -> None:
     """The first time its 2,048 pages are fetched, the second time they are there."""

@@ -16,6 +16,8 @@ from tests.node import graphs
 from tests.node.graphs import Rec
 from tests.node.processes import NodeProcess, free_port, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 19
 """Bytes of a record: its head, and two numbers of nine."""
 
@@ -62,7 +64,6 @@ def _latest_kept(emitted: Arrived) -> Arrived:
     return emitted[-1:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rest"),
     [("drop oldest", _oldest_dropped), ("drop newest", _newest_dropped), ("keep latest", _latest_kept)],
@@ -77,7 +78,6 @@ def test_a_policy_keeps_what_it_says_while_the_peer_is_away(
     assert out == len(arrived)
 
 
-@pytest.mark.slow
 def test_sampling_thins_evenly_while_the_peer_is_away() -> None:
     """Something of every part arrives, in order, within the limit; the rest was counted."""
     arrived, dropped, _ = _after_an_outage(policy="sample")
@@ -88,7 +88,6 @@ def test_sampling_thins_evenly_while_the_peer_is_away() -> None:
     assert all(sum(at <= seq < at + 1000 for seq in numbers) > 10 for at in range(0, SENT, 1000))
 
 
-@pytest.mark.slow
 def test_blocking_keeps_everything_and_submitters_wait() -> None:
     """A submitter with a timeout hears of it; all that was taken arrives later, and nothing is counted."""
     contact = f"tcp://127.0.0.1:{free_port()}"
@@ -106,7 +105,6 @@ def test_blocking_keeps_everything_and_submitters_wait() -> None:
         assert flow.stats()["bridge of here"]["dropped"] == 0
 
 
-@pytest.mark.slow
 def test_a_slow_peer_gets_the_newest_events_and_nobody_waits() -> None:
     """With "drop oldest" a stopped peer holds nobody up; it gets a start, then the end, each in order."""
     with NodeProcess("pair", "there", listen="tcp://127.0.0.1:0", heartbeat=30) as there:
@@ -140,7 +138,6 @@ COMPILED = """{
 }"""
 
 
-@pytest.mark.slow
 def test_a_python_congestion_handler_thins_what_waits() -> None:
     """It is called when one in sixteen of the events that wait is new, so some newer ones remain whole."""
     arrived, dropped, _ = _after_an_outage(policy="block", congestion=_every_hundredth)
@@ -149,7 +146,6 @@ def test_a_python_congestion_handler_thins_what_waits() -> None:
     assert len(arrived) < SENT // 10
 
 
-@pytest.mark.slow
 def test_a_compiled_congestion_handler_thins_what_waits() -> None:
     """It leaves the ten newest of those that it sees."""
     arrived, dropped, _ = _after_an_outage(policy="block", congestion=COMPILED, inputs={"recs": Rec})
@@ -162,7 +158,6 @@ def _broken(congestion: Congestion) -> list[Any]:
     raise ValueError("broken")
 
 
-@pytest.mark.slow
 def test_a_congestion_handler_that_raises_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """All events wait as they did, and the log names the bridge."""
     caplog.set_level(logging.WARNING, logger="evflow.flow")
@@ -172,7 +167,6 @@ def test_a_congestion_handler_that_raises_costs_nothing(caplog: pytest.LogCaptur
     assert "stone 'bridge of here': its congestion handler failed: ValueError: broken" in caplog.text
 
 
-@pytest.mark.slow
 def test_at_most_once_loses_what_was_on_its_way_and_counts_it(tmp_path: Path) -> None:
     """The peer is killed again and again: no event is handled twice, none vanishes uncounted."""
     written = tmp_path / "written"
@@ -207,7 +201,6 @@ def test_at_most_once_loses_what_was_on_its_way_and_counts_it(tmp_path: Path) ->
     assert len(handled) + dropped < sent + 3 * 32 * (1 << 16) // WIDTH
 
 
-@pytest.mark.slow
 def test_at_most_once_goes_on_after_a_session_with_the_same_process() -> None:
     """The peer was stopped until the link was given up; what comes after arrives, and nothing twice."""
     with NodeProcess("pair", "there", listen="tcp://127.0.0.1:0", heartbeat=0.1) as there:

@@ -13,6 +13,8 @@ import evflow as ev
 from tests.node import graphs
 from tests.node.processes import NodeProcess, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 STOPPED = float(os.environ.get("EVFLOW_STOPPED_SECONDS", "4"))
 LIMIT = 1 << 20
 INTAKE = 1 << 20
@@ -37,7 +39,6 @@ def _node(ends: tuple[NodeProcess, NodeProcess]) -> ev.Node:
     return ev.Node("here", peers={end.name: end.contact for end in ends}, heartbeat=0.2)
 
 
-@pytest.mark.slow
 def test_a_stopped_receiver_bounds_the_sender_and_stalls_nobody_else(
     ends: tuple[NodeProcess, NodeProcess],
 ) -> None:
@@ -79,7 +80,6 @@ def _fill(flow: ev.Flow, node: ev.Node) -> tuple[int, str]:
     raise AssertionError(f"{sent} events went into a bridge that is blocked")
 
 
-@pytest.mark.slow
 def test_the_memory_of_the_sender_stays_bounded_while_its_peer_is_stopped() -> None:
     """A sender in a process of its own tries to get rid of 256 MB and grows by a part of that."""
     with (
@@ -106,7 +106,6 @@ def test_the_memory_of_the_sender_stays_bounded_while_its_peer_is_stopped() -> N
         assert len(seen) >= LIMIT // WIDTH
 
 
-@pytest.mark.slow
 def test_a_sender_that_was_stopped_goes_on_where_it_was() -> None:
     """Its peer gave it up meanwhile; the session begins anew and nothing is lost or doubled."""
     with (
@@ -125,7 +124,6 @@ def test_a_sender_that_was_stopped_goes_on_where_it_was() -> None:
         assert there.ask("seen") == list(range(300_000))
 
 
-@pytest.mark.slow
 def test_a_handler_that_blocks_for_long_does_not_lose_the_sessions_events() -> None:
     """It blocks for longer than its peers wait for a silent node; all events arrive once, in order."""
     settings = {"seconds": 1.0, "every": 100}

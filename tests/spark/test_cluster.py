@@ -19,6 +19,8 @@ from tests.spark.programs import process, python
 from tests.spark.sinks import local, rows
 from tests.spark.writes import STONE, receiver
 
+pytestmark = pytest.mark.slow
+
 
 def contact(flow: ev.Flow) -> str:
     """Where others reach a flow."""

@@ -18,6 +18,8 @@ from tests.spark.programs import process
 from tests.spark.sinks import SINK, Row
 from tests.spark.writes import receiver
 
+pytestmark = pytest.mark.slow
+
 if importlib.util.find_spec("grpc") is None:
     pytest.skip("pyspark[connect] is not installed", allow_module_level=True)
 

@@ -19,6 +19,8 @@ from tests.house.test_docs import blocks, script
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("spark_*.py"))
 DOCUMENTS = sorted((CHECKOUT / "docs").glob("spark*.md"))

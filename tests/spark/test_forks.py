@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = """
@@ -50,7 +52,6 @@ os.waitpid(fork, 0)
 """
 
 
-@pytest.mark.slow
 def test_a_fork_takes_no_folder_along_when_it_ends(tmp_path: Path) -> None:
     temporary, own = tmp_path / "tmp", tmp_path / "own"
     temporary.mkdir()

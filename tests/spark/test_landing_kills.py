@@ -15,6 +15,8 @@ from evflow.flow.flow import Flow
 from tests.node.processes import NodeProcess, free_port, running
 from tests.spark.landing import Row, appending, flowing, rows
 
+pytestmark = pytest.mark.slow
+
 BEAT = 0.1
 KILLS = int(os.environ.get("EVFLOW_KILLS", "3"))
 PARTITIONS, ROWS, PIECE = 3, 60_000, 10_000
@@ -73,7 +75,6 @@ class Driver:
                 assert "not known" in str(error)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_source_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
     """Rows land, are committed and leave meanwhile; a terminal on another node has each of them once."""

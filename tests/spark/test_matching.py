@@ -20,6 +20,8 @@ from tests.spark.oracle import Wish, pairs, text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.slow
+
 Found = list[tuple[Any, int]]
 
 

@@ -10,6 +10,8 @@ import pytest
 from evflow.spark.registering import archived, sent_format
 from tests.spark.programs import python
 
+pytestmark = pytest.mark.slow
+
 cloudpickle = pytest.importorskip("pyspark.cloudpickle")
 
 ALONE = """
@@ -25,7 +27,6 @@ for method in (lambda: format.streamWriter(StructType(), False), lambda: format.
 """
 
 
-@pytest.mark.slow
 def test_a_process_that_is_sent_nothing_takes_evflow_from_this_host_or_says_what_is_missing(
     tmp_path: Path,
 ) -> None:

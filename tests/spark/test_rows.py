@@ -10,6 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyspark")
 
 COLUMNS = {
@@ -69,7 +71,6 @@ def as_events(schema: Any, *, plain: bool = False) -> Any:
     return there_and_back
 
 
-@pytest.mark.slow
 def test_rows_of_every_type_come_back_as_they_were(spark: SparkSession) -> None:
     from evflow.spark.columns.schemas import schema_of
 
@@ -95,7 +96,6 @@ STANDING = {
 """SQL for a column, and SQL for what the field of an event becomes in Spark again."""
 
 
-@pytest.mark.slow
 def test_rows_become_what_the_table_of_types_says(spark: SparkSession) -> None:
     from evflow.spark.columns.schemas import schema_of, struct_of
 
@@ -122,7 +122,6 @@ LOGICAL = {
 """A field's type, and SQL for a column of it, from ``id``."""
 
 
-@pytest.mark.slow
 def test_declared_times_decimals_and_names_are_what_spark_has(spark: SparkSession) -> None:
     from evflow.schema import Schema
     from evflow.spark.columns.schemas import struct_of

@@ -12,6 +12,8 @@ from tests.spark.writes import STONE, Receiver, receiver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.slow
+
 
 def put(spark: SparkSession, folder: Path, numbers: range) -> None:
     """Adds a file of rows, as one that appears at once."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = (
     "id long not null, flag boolean, small short, count int, ratio float, price double, name string, "
     "raw binary, day date, at timestamp, numbers array<double>, "

@@ -17,6 +17,8 @@ from evflow.errors import FlowError
 from tests.deploy.daemons import DaemonProcess
 from tests.tiles.world import Circle, gap
 
+pytestmark = pytest.mark.slow
+
 CENTRE = (46.5, 6.6)
 KEY = ("pub", "pub_version", "sub", "sub_version")
 Key = tuple[int, int, int, int]
@@ -78,7 +80,6 @@ def _ready(handle: Deployment, host: str) -> None:
     assert handle.attributes(host)["ready"] == 1
 
 
-@pytest.mark.slow
 def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tmp_path: Path) -> None:
     allow = ("--allow", "evflow.tiles.stone")
     graph = tiles.graph("ab", replicas=2, silence=0.4)
@@ -108,7 +109,6 @@ def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tm
             client.drain(10)
 
 
-@pytest.mark.slow
 def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_path: Path) -> None:
     allow = ("--allow", "evflow.tiles.stone")
     with ExitStack() as stack:
