@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 
 from tests.examples import hurry, tried
 from tests.turns import in_turns
@@ -73,6 +74,9 @@ def pytest_collection(session: pytest.Session) -> None:
     found = (file for folder in folders for file in folder.rglob("test_*.py"))
     files = sorted(file for file in found if not pytest_ignore_collect(file, session.config))
     begin = len(files) * first // count
+    if count > 1 and first == 0:
+        # Leaves in a file which characters there are: to find them takes a second of each process.
+        st.text().validate()
     for file in files[begin:] + files[:begin] if count > 1 else ():
         # What cannot be imported fails, or is skipped, when its tests are collected.
         with suppress(Exception, pytest.skip.Exception), warnings.catch_warnings(action="error"):
