@@ -20,7 +20,10 @@ CHECKOUT = Path(__file__).parents[1]
 FIRST = (3, 12)
 """From which Python on ``--pythons`` takes part; the suite itself runs on the oldest that is allowed."""
 
-QUICK = ["-m", "not slow"]
+QUICK = ["-m", "not slow", "--assert=plain", "--showlocals"]
+"""What pytest gets by default: a failure shows the variables, and no test file has its assertions rewritten
+for a Python that runs it once."""
+
 MISSING = "NOT TESTED, what it needs cannot be installed"
 _SAY = "import sys; print(sys.implementation.name, *sys.version_info[:3], *sys.version_info[3:4])"
 
