@@ -30,6 +30,7 @@ class Hello(_Message, frozen=True, tag=1):
         last: the newest step that it has announced, -1 if none.
         held: those that it still holds, and announces again now. It announces no other up to ``last``.
         life: a number that the writer chose when it began, and no other has: its steps are known by it.
+        keeps: whether its memory has each step unchanged until its fate is told; it drops none.
     """
 
     version: int
@@ -40,6 +41,7 @@ class Hello(_Message, frozen=True, tag=1):
     held: tuple[int, ...]
     # Version 1 had none: such a hello is refused by its version.
     life: int = 0
+    keeps: bool = False
 
 
 class Ready(_Message, frozen=True, tag=2):

@@ -20,6 +20,7 @@ class Transfer:
         place: number of the block that is pulled next, and how much of it has been.
         moving: pieces under way.
         data: where the blocks are copied to, one buffer each; made with the first piece.
+        stays: whether ``data`` is where the writer has put them: its one piece has no bytes to copy.
     """
 
     rank: int
@@ -33,6 +34,7 @@ class Transfer:
     begun: bool = False
     cancelled: bool = False
     data: list[Any] = field(default_factory=list)
+    stays: bool = False
 
     def __post_init__(self) -> None:
         self.step = self.ready.step
@@ -61,18 +63,26 @@ class Piece(NamedTuple):
 
 
 class Pulling:
-    """The transfers of a staging node, by step and rank, until ``release``; settings as of ``Stage``."""
+    """The transfers of a staging node, by step and rank, until ``release``; settings as of ``Stage``.
+
+    Attributes:
+        phases: rank → whether its application is communicating.
+        copies: whether each step has to be copied.
+    """
 
     def __init__(self, scheduler: Scheduler, piece: int, memory: int) -> None:
         self.transfers: dict[tuple[int, int], Transfer] = {}
         self.phases: dict[int, bool] = {}
         self._scheduler, self._piece, self.memory = scheduler, piece, memory
+        self.copies = scheduler.times
 
     def offer(self, rank: int, life: int, ready: Ready, source: Any, now: float) -> None:
         """A writer, in one of its lives, offers a step. One that is complete stays as it is; any other begins
         anew."""
         if self.drop(ready.step, rank):
-            self.transfers[ready.step, rank] = Transfer(rank, life, ready, source, now, self.phases)
+            made = self.transfers[ready.step, rank] = Transfer(rank, life, ready, source, now, self.phases)
+            made.data = [] if self.copies else source.blocks(made)
+            made.stays = bool(made.data)
 
     def drop(self, step: int, rank: int) -> bool:
         """A writer gives a step up. False if all of it has been copied: then it is kept."""
@@ -116,13 +126,13 @@ class Pulling:
     def _cut(self, transfer: Transfer, now: float) -> Piece:
         transfer.begun = True
         number, offset = transfer.place
-        blocks: Sequence[Any] = transfer.ready.blocks
+        blocks: Sequence[Any] = () if transfer.stays else transfer.ready.blocks
         while number < len(blocks) and offset == blocks[number].nbytes:
             number, offset = number + 1, 0
         size = min(self._piece, blocks[number].nbytes - offset) if number < len(blocks) else 0
         start = transfer.ready.start + (transfer.starts[number] if size else 0) + offset
         transfer.place = (number, offset + size)
-        transfer.left -= size
+        transfer.left = 0 if transfer.stays else transfer.left - size
         transfer.moving += 1
         self._scheduler.pulled(transfer, size, now)
         return Piece(transfer, number, start, offset, size)

@@ -59,6 +59,12 @@ class Scheduler(Struct, tag=True):
     def pulled(self, offer: Offer, size: int, now: float) -> None:
         """Notes that ``size`` bytes of ``offer`` are being pulled from ``now`` on."""
 
+    @property
+    def times(self) -> bool:
+        """Whether it says when memory of the application is read, and not only in which order: then steps
+        are copied when it allows that, even if they could be stored from where they are."""
+        return False
+
 
 class ConstantDrain(Scheduler, tag=True):
     """Pulls at most ``pulls`` steps of writers at a time, and begins the next when one of them is done.
@@ -96,6 +102,10 @@ class AvoidCongestion(Scheduler, tag=True):
 
     def hold(self, offer: Offer, offers: Sequence[Offer], behind: Sequence[int], now: float) -> Hold | None:
         return Hold(f"the application of rank {offer.rank} is communicating") if offer.communicating else None
+
+    @property
+    def times(self) -> bool:
+        return True
 
 
 class InOrder(Scheduler, tag=True):
@@ -158,6 +168,10 @@ class RateLimit(Scheduler, tag=True, dict=True):
     def pulled(self, offer: Offer, size: int, now: float) -> None:
         self._next[offer.rank] = max(self._next.get(offer.rank, now), now) + size / self.rate
 
+    @property
+    def times(self) -> bool:
+        return True
+
 
 class All(Scheduler, tag=True):
     """Pulls a piece only if all of several schedulers allow it, in the order of the first.
@@ -187,6 +201,10 @@ class All(Scheduler, tag=True):
     def pulled(self, offer: Offer, size: int, now: float) -> None:
         for scheduler in self.schedulers:
             scheduler.pulled(offer, size, now)
+
+    @property
+    def times(self) -> bool:
+        return any(scheduler.times for scheduler in self.schedulers)
 
 
 Kind = Scheduler | ConstantDrain | AvoidCongestion | InOrder | RateLimit | All

@@ -64,7 +64,8 @@ class Sending:
     """
 
     def __init__(self, hello: Hello, budget: int, full: Full, disk: int, table: Table) -> None:
-        self.hello, self.budget, self.full, self.disk = hello, budget, full, disk
+        self.hello = replace(hello, keeps=full != "drop oldest")
+        self.budget, self.full, self.disk = budget, full, disk
         self.table = table
         self.outbox: deque[FromWriter] = deque()
         self.held: dict[int, Held] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
+import mmap
 import os
 import select
 import socket
@@ -19,14 +21,16 @@ import numpy as np
 from evflow.disk import AGAIN, OwnFile
 from evflow.errors import EvflowError, StagingError
 from evflow.forked import leave_to_parent
+from evflow.net.node.arena import SEALS
 from evflow.staging.above import Near
 from evflow.staging.area import StagingNode
 from evflow.staging.committing import Guarded
 from evflow.staging.linking import NODE, QUIET
 from evflow.staging.messages import MOST_BYTES, FromWriter, Hello, Ready, Refused, decode, encode
 from evflow.staging.model import expect
-from evflow.staging.pulling import Piece
+from evflow.staging.pulling import Piece, Transfer
 from evflow.staging.schedulers import Hold
+from evflow.staging.stores.direct import Bytes, aligned
 from evflow.stone import Actor, Context
 
 _TURN = 0.002
@@ -42,16 +46,31 @@ _log = logging.getLogger("evflow.staging")
 
 class Source:
     """What steps are read from: a writer's memory, which begins with a table, or a file. It is open as long
-    as something refers to it."""
+    as something refers to it. With ``keeps`` its steps can be used where they are."""
 
-    def __init__(self, file: int, table: bool) -> None:
+    def __init__(self, file: int, table: bool, keeps: bool = False) -> None:
         self._file, self._table = file, table
+        self._bytes: Bytes | None = None
+        with contextlib.suppress(OSError, ValueError):
+            # Of other memory a page may be gone when it is looked at, which would end the process.
+            plain = os.fstat(file).st_blksize == mmap.PAGESIZE
+            if keeps and plain and fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS == SEALS:
+                self._bytes = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
 
     def flag(self, slot: int) -> int:
         """An entry of the table; 0 if there is none."""
         entry = bytearray(8)
         there = self._table and self.read(entry, 8 * slot)
         return int.from_bytes(entry, "little", signed=True) if there else 0
+
+    def blocks(self, transfer: Transfer) -> list[Bytes]:
+        """The blocks of a step where they are; none if they have to be copied."""
+        if self._bytes is None:
+            return []
+        start, blocks = transfer.ready.start, transfer.ready.blocks
+        own = zip(transfer.starts, blocks, strict=True)
+        found = [self._bytes[start + at : start + at + block.nbytes] for at, block in own]
+        return found if [len(data) for data in found] == [block.nbytes for block in blocks] else []
 
     def read(self, into: Any, start: int) -> bool:
         """Fills a buffer with the bytes from ``start`` on. False if they are not there."""
@@ -170,7 +189,7 @@ class Serving(Actor):
         """Copies pieces for a while. Why there is no other piece; None if there may be one."""
         end = time.monotonic() + _TURN
         while True:
-            for connection in self._connections.values():
+            for connection in self._connections.values() if self._node.pulling.copies else ():
                 if connection.memory is not None:
                     self._node.pulling.phases[connection.rank] = bool(connection.memory.flag(0))
             now = time.monotonic()
@@ -180,7 +199,7 @@ class Serving(Actor):
             transfer = piece.transfer
             if not transfer.data:
                 try:
-                    transfer.data = [np.empty(block.nbytes, np.uint8) for block in transfer.ready.blocks]
+                    transfer.data = [aligned(block.nbytes) for block in transfer.ready.blocks]
                 except MemoryError:
                     self._late = piece
                     what = f"step {transfer.step} of rank {transfer.rank}"
@@ -285,7 +304,7 @@ class Serving(Actor):
                 if other.socket.fileno() in self._connections:
                     raise StagingError(f"rank {message.rank} is connected already")
             self._node.hello(message, now)
-            connection.rank, connection.memory = message.rank, Source(files.pop(), True)
+            connection.rank, connection.memory = message.rank, Source(files.pop(), True, message.keeps)
             return
         if rank < 0:
             raise StagingError("expected a hello first")

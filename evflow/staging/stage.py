@@ -115,7 +115,7 @@ class Stage(Storing):
         listen: the path at which it listens for them, at most 100 bytes.
         store: a file ``NAME.h5`` or a folder ``NAME.zarr``; on a daemon within the daemon's folder.
         scheduler: when it pulls what; by default at once, in the order of announcements.
-        piece: bytes that it pulls at a time, at most.
+        piece: bytes that it copies at a time, at most, where it copies steps.
         memory: bytes of steps that it may hold. The oldest step is pulled even beyond that.
         incomplete: what becomes of a step that lacks the part of a writer: "drop", or "fill" with NaN or the
             lowest number.

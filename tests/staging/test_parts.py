@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -92,11 +93,11 @@ def test_variables_agree_about_dimensions() -> None:
 
 def pulls(scheduler: Scheduler, offers: list[tuple[int, int]], size: int = 250, **settings: Any) -> list[Any]:
     """Step, rank and time of each piece of 100 bytes; a look takes 0.01 s, two are under way."""
-    pulling = Pulling(scheduler, 100, 1 << 20)
+    pulling, copied = Pulling(scheduler, 100, 1 << 20), mock.Mock(blocks=lambda transfer: [])
     pulling.phases.update(settings.get("phases", {}))
     for rank, step in offers:
         block = Variable("v", "u1", (size,)).block((size,))
-        pulling.offer(rank, 1, Ready(step, 0.0, (block,), 0, 1, 0), None, 0.0)
+        pulling.offer(rank, 1, Ready(step, 0.0, (block,), 0, 1, 0), copied, 0.0)
     found, moving, now = [], [], 0.0
     while now < 10:
         piece = pulling.next(settings.get("behind", ()), now)

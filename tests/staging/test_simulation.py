@@ -73,6 +73,16 @@ def overwrites_without_a_word(patch: Patch) -> None:
     believes_every_copy(patch)
 
 
+def keeps_what_it_drops(patch: Patch) -> None:
+    real = Sending.__init__
+
+    def init(self: Sending, *given: Any) -> None:
+        real(self, *given)
+        self.hello = replace(self.hello, keeps=True)
+
+    patch.setattr(Sending, "__init__", init)
+
+
 def forgets_the_budget(patch: Patch) -> None:
     real = FreeList.take
     patch.setattr(FreeList, "take", lambda self, length: real(self, length) or sending.TABLE)
@@ -268,6 +278,7 @@ FAULTS: dict[Callable[[Patch], None], int] = {
     tells_all_ranks_safe: 17,
     believes_every_copy: 130,
     overwrites_without_a_word: 130,
+    keeps_what_it_drops: 0,
     forgets_the_budget: 1,
     settles_no_offsets: 37,
     forgets_rows_of_earlier_children: 37,

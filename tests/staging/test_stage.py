@@ -227,29 +227,6 @@ def test_a_disk_that_fails_is_waited_for(
     assert blocks == [0, 1]
 
 
-def test_memory_that_cannot_be_had_is_waited_for(
-    tmp_path: Path, writers: list[Writer], monkeypatch: Any
-) -> None:
-    real, tries = np.empty, list[int]()
-    monkeypatch.setattr("evflow.staging.serving.AGAIN", 0.05)
-
-    def empty(*arguments: Any) -> Any:
-        if arguments == (HALF, np.uint8) and len(tries) < 3:
-            tries.append(HALF)
-            raise MemoryError
-        return real(*arguments)
-
-    graph, _ = staged(tmp_path)
-    with graph.run():
-        monkeypatch.setattr(np, "empty", empty)
-        for step in range(3):
-            for rank, writer in enumerate(writers):
-                write(writer, rank, step)
-        writers[0].drain(20)
-    assert len(tries) == 3
-    check(tmp_path / "run.h5", [0, 1, 2])
-
-
 def test_a_writer_of_other_variables_is_refused(tmp_path: Path) -> None:
     graph, _ = staged(tmp_path)
     with graph.run():

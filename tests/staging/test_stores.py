@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import resource
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -16,6 +19,8 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evflow.disk import OwnFile
 from evflow.errors import StagingError
@@ -23,6 +28,7 @@ from evflow.staging import Variable
 from evflow.staging.gathering import Part
 from evflow.staging.model import by_name
 from evflow.staging.stores import open_store
+from tests.examples import tried
 
 HEAT = Variable("heat", "f8", (4, 6), ("y", "x"), {"units": "K"})
 COUNT = Variable("count", "i4", (4,), ("y",))
@@ -199,6 +205,67 @@ def test_rows_of_an_open_variable_are_in_the_file_of_each_step(tmp_path: Path) -
         assert file["rows"][:].tolist() == [[[1, 2], [3, 4], [5, 6]]]
     with pytest.raises(StagingError, match="Zarr needs a shape without None"):
         open_store(tmp_path / "run.zarr", by_name((rows,)))
+
+
+@given(
+    refused=st.sampled_from(["nothing", "open", "writev"]),
+    rows=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    width=st.sampled_from([1, 3, 512, 1000]),
+    shift=st.sampled_from([0, 8]),
+)
+@settings(max_examples=tried(8), deadline=None)
+def test_steps_of_one_form_have_their_own_elements(
+    refused: str, rows: list[int], width: int, shift: int
+) -> None:
+    """Blocks that stand at any place in memory and in the file; a file system without direct writes."""
+    real = {"open": os.open, "writev": os.writev, "nothing": None}
+
+    def refuses(*given: Any) -> Any:
+        flags = fcntl.fcntl(given[0], fcntl.F_GETFL) if refused == "writev" else given[1]
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real[refused](*given)  # type: ignore[misc]
+
+    known = by_name(
+        (
+            Variable("free", "f8", (None, width), ("row", "x")),
+            Variable("fixed", "f8", (1 + sum(rows), width), ("y", "x")),
+            Variable("columns", "f4", (2, 2 * len(rows))),
+        )
+    )
+    with TemporaryDirectory(dir=Path.cwd()) as folder, ExitStack() as stack:
+        stack.enter_context(mock.patch("os.fsync"))
+        if refused != "nothing":
+            stack.enter_context(mock.patch(f"os.{refused}", refuses))
+        store = open_store(Path(folder) / "run.h5", known)
+        stack.callback(store.close)
+        for step in range(4):
+            whole = np.random.default_rng(step).random((1 + sum(rows), width))
+            made, begun = Part(step, {step / 2}), 0
+            for rank, own in enumerate(rows):
+                size = own + (rank == 0)
+                data = np.frombuffer(bytearray(shift + size * width * 8), np.uint8)[shift:]
+                data.view("f8")[:] = whole[begun : begun + size].ravel()
+                blocks = [known["free"].block((size, width)).moved(begun)]
+                if size:
+                    blocks.append(known["fixed"].block((size, width), (begun, 0)))
+                # As columns in the third step: blocks that are not in one piece of the file.
+                if step == 2:
+                    blocks.append(known["columns"].block((2, 2), (0, 2 * rank)))
+                elif rank == 0:
+                    blocks.append(known["columns"].block((2, 2 * len(rows))))
+                made.blocks[rank] = tuple(blocks)
+                columns = np.full(blocks[-1].nbytes // 4, step + rank, "f4").view(np.uint8)
+                made.data[rank] = [columns if block.dtype == "f4" else data for block in blocks]
+                made.lives[rank] = 7 + step // 3
+                begun += size
+            store.commit(made)
+            with h5py.File(store._folder / f"{step}.h5") as file:
+                assert [file["step"][0], file["time"][0]] == [step, step / 2]
+                assert np.array_equal(file["free"][0], whole)
+                assert np.array_equal(file["fixed"][0], whole)
+                expected = np.repeat(np.arange(len(rows)), 2) if step == 2 else 0
+                assert np.array_equal(file["columns"][0], np.full((2, 2 * len(rows)), step + expected))
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:

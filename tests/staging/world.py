@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from evflow.staging.gathering import Part
 from evflow.staging.linking import Downlinks, Sent, Uplink
 from evflow.staging.messages import VERSION, FromWriter, Hello, Ready, ToWriter, decode, encode, layout
 from evflow.staging.model import Variable, whole_shape
-from evflow.staging.pulling import Piece
+from evflow.staging.pulling import Piece, Transfer
 from evflow.staging.schedulers import (
     All,
     AvoidCongestion,
@@ -242,6 +242,20 @@ class Writer:
             raise Failure(f"two steps of rank {self.rank} are in one place")
 
 
+class Source(NamedTuple):
+    """Where a step is: memory or a file; a writer that keeps what it has need not be copied."""
+
+    memory: np.ndarray[Any, Any]
+    table: np.ndarray[Any, Any] | None
+    keeps: bool
+
+    def blocks(self, transfer: Transfer) -> list[np.ndarray[Any, Any]]:
+        """The blocks where they are."""
+        start, blocks = transfer.ready.start, transfer.ready.blocks
+        own = zip(transfer.starts, blocks, strict=True)
+        return [self.memory[start + at :][: block.nbytes] for at, block in own] if self.keeps else []
+
+
 class Node:
     """A staging node, which may die. What is on its link to the root arrives at whoever lives then, or is
     lost while the link is cut."""
@@ -259,6 +273,7 @@ class Node:
         self.machine = StagingNode(settings, self.ranks)
         self.uplink = Uplink(self.machine, settings, self.ranks)
         self.connected: dict[int, tuple[Connection, Writer]] = {}
+        self.keeps: dict[int, bool] = {}
         self.work(self.life)
 
     def kill(self) -> None:
@@ -284,13 +299,15 @@ class Node:
         if isinstance(message, Hello):
             self.machine.hello(message, self.world.now)
             self.connected[writer.rank] = (connection, writer)
+            self.keeps[writer.rank] = message.keeps
         else:
             table = (
                 None
                 if isinstance(message, Ready) and message.slot < 0
                 else writer.memory[:TABLE].view(np.int64)
             )
-            self.machine.receive(writer.rank, message, (source, table), self.world.now)
+            given = Source(source, table, table is not None and self.keeps[writer.rank])
+            self.machine.receive(writer.rank, message, given, self.world.now)
 
     def work(self, life: int) -> None:
         if life != self.life:
@@ -321,7 +338,7 @@ class Node:
         transfer = piece.transfer
         if not transfer.data:
             transfer.data = [np.zeros(block.nbytes, np.uint8) for block in transfer.ready.blocks]
-        memory, table = transfer.source
+        memory, table, _ = transfer.source
         slot, life = transfer.ready.slot, self.life
         half = piece.size // 2
 

@@ -4,6 +4,7 @@ act."""
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -104,6 +105,30 @@ def places(part: Part, name: str) -> list[tuple[tuple[slice, ...], Any]]:
         for _, block, data in part.of_variable(name)
         if block.nbytes
     ]
+
+
+def runs(part: Part, variable: Variable, shape: Shape) -> list[Any] | None:
+    """The bytes of a variable in a step, one buffer behind the other; None if a block is not in one piece
+    there, or elements are missing.
+
+    Args:
+        part: the step.
+        variable: the variable.
+        shape: of all of it in this step.
+    """
+    found: dict[int, Any] = {}
+    sizes = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+    for _, block, data in part.of_variable(variable.name):
+        if block.nbytes:
+            # Behind the first dimension of which it has more than one, it has all of each.
+            first = next((place for place, size in enumerate(block.shape) if size > 1), 0)
+            if block.shape[first + 1 :] != shape[first + 1 :]:
+                return None
+            found[sum(map(operator.mul, block.offset, sizes))] = data
+    whole = math.prod(shape) * int(variable.dtype[1:])
+    return (
+        [found[at] for at in sorted(found)] if sum(data.nbytes for data in found.values()) == whole else None
+    )
 
 
 def chunked(
