@@ -27,6 +27,7 @@ from evflow.staging.gathering import Part
 from evflow.staging.messages import VERSION, decode
 from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, check_life, expect
 from evflow.staging.schedulers import Hold
+from evflow.staging.stores.direct import Bytes, aligned
 
 TOLD = Schema(
     "staged", {"node": str, "session": i64, "number": i64, "head": bytes, "values": Array(u8, (None,))}
@@ -46,7 +47,6 @@ NODE = "node"
 SILENCE = 5.0
 """Seconds without a sign of life after which the other is taken for gone."""
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -363,7 +363,7 @@ class Downlinks:
         """Makes room for the bytes of a part. False if there is no memory: the node offers it again."""
         part = node.offers.pop(step)
         try:
-            data = np.empty(part.nbytes, np.uint8)
+            data = aligned(part.nbytes)
         except MemoryError:
             return False
         start = 0

@@ -46,26 +46,28 @@ _log = logging.getLogger("evflow.staging")
 
 class Source:
     """What steps are read from: a writer's memory, which begins with a table, or a file. It is open as long
-    as something refers to it. With ``keeps`` its steps can be used where they are."""
+    as something refers to it. With ``keeps`` steps in the memory can be used where they are."""
 
     def __init__(self, file: int, table: bool, keeps: bool = False) -> None:
-        self._file, self._table = file, table
+        self._file, self._table, self._keeps = file, table, keeps
         self._bytes: Bytes | None = None
         with contextlib.suppress(OSError, ValueError):
             # Of other memory a page may be gone when it is looked at, which would end the process.
             plain = os.fstat(file).st_blksize == mmap.PAGESIZE
-            if keeps and plain and fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS == SEALS:
+            if table and plain and fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS == SEALS:
                 self._bytes = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
+                # It has the file open by itself.
+                os.close(file)
+                self._file = -1
 
     def flag(self, slot: int) -> int:
         """An entry of the table; 0 if there is none."""
-        entry = bytearray(8)
-        there = self._table and self.read(entry, 8 * slot)
-        return int.from_bytes(entry, "little", signed=True) if there else 0
+        entry = np.zeros(1, "<i8")
+        return int(entry[0]) if self._table and self.read(entry.view(np.uint8), 8 * slot) else 0
 
     def blocks(self, transfer: Transfer) -> list[Bytes]:
         """The blocks of a step where they are; none if they have to be copied."""
-        if self._bytes is None:
+        if self._bytes is None or not self._keeps:
             return []
         start, blocks = transfer.ready.start, transfer.ready.blocks
         own = zip(transfer.starts, blocks, strict=True)
@@ -73,14 +75,20 @@ class Source:
         return found if [len(data) for data in found] == [block.nbytes for block in blocks] else []
 
     def read(self, into: Any, start: int) -> bool:
-        """Fills a buffer with the bytes from ``start`` on. False if they are not there."""
+        """Fills an array with the bytes from ``start`` on. False if they are not there."""
+        if self._bytes is not None:
+            found = self._bytes[start : start + len(into)]
+            if there := len(found) == len(into):
+                into[:] = found
+            return there
         try:
             return os.preadv(self._file, [into], start) == len(into)
         except OSError:
             return False
 
     def __del__(self) -> None:
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
 
 
 class Connection:

@@ -73,7 +73,7 @@ def test_what_stays_where_it_is_is_not_copied(
     assert copied == [HALF] * copies
 
 
-def test_memory_that_could_go_is_copied() -> None:
+def test_memory_that_could_go_is_not_used_where_it_is() -> None:
     block = HEAT.block((32, 32))
     for seals in (0, SEALS):
         file = os.memfd_create("test", os.MFD_ALLOW_SEALING)
@@ -83,3 +83,4 @@ def test_memory_that_could_go_is_copied() -> None:
         for start in (4096, 4097, 1 << 61):
             there = Transfer(0, 1, Ready(0, 0.0, (block,), start, 1, 0), source, 0.0, {})
             assert [len(found) for found in source.blocks(there)] == [HALF] * (start == 4096 and seals > 0)
+            assert source.read(np.empty(HALF, np.uint8), start) == (start == 4096)
