@@ -4,10 +4,10 @@
 
 Solver processes cool a plate in numpy, exchange their edges, and write the whole plate every few iterations.
 Rounds alternate between the ways, so that all meet the same machine; each run is compared with the one
-without output in its round. What takes the output is in processes of its own, of the lowest priority: a
-staging node, or readers of ADIOS2's SST. A run ends when the solvers have handed over the last step; its
-output is safe when all steps are on the disk (``fsync``). Steps go to a folder in the current one, since what
-``fsync`` costs is the question. CPU is that of the solvers, and of what takes the output.
+without output in its round. What takes the output is in processes of its own: a staging node, or readers of
+ADIOS2's SST. A run ends when the solvers have handed over the last step; its output is safe when all steps
+are on the disk (``fsync``). Steps go to a folder in the current one, since what ``fsync`` costs is the
+question. CPU is that of the solvers, and of what takes the output.
 
 The experiment is that of figure 13 of G. Eisenhauer et al., "Event-based systems: opportunities and
 challenges at exascale" (DEBS 2009): there the best scheduler slowed the application by about 4 %.
@@ -160,7 +160,6 @@ def solve(
 
 def stage(way: str, folder: str, solvers: int, pipe: Connection) -> None:
     """A staging node, until it is told to end; sends its seconds of CPU."""
-    os.nice(19)
     g = ev.Graph("output")
     g.add(staging.Stage([HEAT], solvers, f"{folder}/socket", f"{folder}/run.h5", scheduler=SCHEDULERS[way]))
     with g.run():
@@ -172,7 +171,6 @@ def stage(way: str, folder: str, solvers: int, pipe: Connection) -> None:
 
 def read(folder: str, rank: int, pipe: Connection) -> None:
     """Reads what one solver writes by SST, and brings it to the disk."""
-    os.nice(19)
     pipe.send(True)
     used = cpu()
     with stream("SST", f"{folder}/{rank}", "r") as made:

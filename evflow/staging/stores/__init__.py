@@ -121,7 +121,7 @@ def runs(part: Part, variable: Variable, shape: Shape) -> list[Any] | None:
     for _, block, data in part.of_variable(variable.name):
         if block.nbytes:
             # Behind the first dimension of which it has more than one, it has all of each.
-            first = next((place for place, size in enumerate(block.shape) if size > 1), 0)
+            first = next((place for place, size in enumerate(block.shape) if size > 1), len(shape))
             if block.shape[first + 1 :] != shape[first + 1 :]:
                 return None
             found[sum(map(operator.mul, block.offset, sizes))] = data
