@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib.util
+import math
 import mmap
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +37,10 @@ import numpy as np
 import evflow as ev
 from evflow import staging
 from evflow.net.node.arena import SEALS
+from evflow.staging.gathering import Part
 from evflow.staging.serving import Source
+from evflow.staging.stores import open_store
+from evflow.staging.stores.direct import write_file
 
 SIDE = 1024
 QUEUE = 4
@@ -229,7 +234,7 @@ def measure(way: str, solvers: int, steps: int, every: int) -> tuple[float, floa
 
 def copied() -> tuple[float, float]:
     """GB a second that a staging node copies out of the memory of a writer, and numpy out of any memory that
-    processes share: the medians of 48 copies of 4 MiB, of other bytes each time."""
+    processes share: the medians of 48 copies of 4 MiB, of other bytes each time, once pages are mapped."""
     size, blocks = 1 << 22, 16
     file = os.memfd_create("writer", os.MFD_ALLOW_SEALING)
     os.ftruncate(file, size * blocks)
@@ -237,18 +242,46 @@ def copied() -> tuple[float, float]:
     shared = mmap.mmap(-1, size * blocks)
     with mmap.mmap(file, 0) as written:
         written[:] = shared[:] = os.urandom(1 << 20) * (size * blocks >> 20)
-    source, own, into = Source(file, True), np.frombuffer(shared, np.uint8), np.ones(size, np.uint8)
-    times = np.zeros((3 * blocks, 2))
-    for number in range(3 * blocks):
+    source, own, into = Source(file, True), np.frombuffer(shared, np.uint8), np.ones((2, size), np.uint8)
+    times = np.zeros((4 * blocks, 2))
+    for number in range(4 * blocks):
         start = number % blocks * size
         began = time.perf_counter()
-        source.read(into, start)
+        source.read(into[0], start)
         times[number, 0] = time.perf_counter() - began
         began = time.perf_counter()
-        into[:] = own[start : start + size]
+        into[1] = own[start : start + size]
         times[number, 1] = time.perf_counter() - began
-    staged, plain = size / 1e9 / np.median(times, axis=0)
+    staged, plain = size / 1e9 / np.median(times[blocks:], axis=0)
     return float(staged), float(plain)
+
+
+def spent() -> dict[str, float]:
+    """Milliseconds of CPU for a plate that is brought to the disk, the least of 15 turns: by ``write`` and
+    ``fsync``; by these past the page cache (``O_DIRECT``); by the store of a staging node."""
+    plate = np.frombuffer(mmap.mmap(-1, SIDE * SIDE * 8), np.uint8)
+    part = Part(0, {0.0}, {0: (HEAT.block((SIDE, SIDE)),)}, {0: [plate]}, lives={0: 1})
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        store = open_store(Path(folder, "run.h5"), {HEAT.name: HEAT})
+
+        def direct(number: int) -> None:
+            write_file(Path(folder, f"{number}d"), [plate])
+            with open(f"{folder}/{number}d", "rb") as file:
+                os.fsync(file.fileno())
+
+        ways: dict[str, Callable[[int], None]] = {
+            "write and fsync": lambda number: synced(f"{folder}/{number}", plate),
+            "past the page cache": direct,
+            "store": lambda number: store.commit(replace(part, step=number)),
+        }
+        found = dict.fromkeys(ways, math.inf)
+        for number in range(15):
+            for way, write in ways.items():
+                used = time.thread_time()
+                write(number)
+                found[way] = min(found[way], 1e3 * (time.thread_time() - used))
+        store.close()
+    return found
 
 
 def main() -> None:
@@ -258,6 +291,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--every", type=int, default=8, help="iterations between two steps")
     given = parser.parse_args()
+    costs = ", ".join(f"{way} {cost:.2f} ms" for way, cost in spent().items())
+    print(f"CPU of a step of {SIDE * SIDE * 8 / 1e6:.1f} MB: {costs}")
     staged, plain = copied()
     print(f"copies out of the memory of a writer: {staged:.1f} GB/s, of any shared memory: {plain:.1f} GB/s")
     peers = list(PEERS) if importlib.util.find_spec("adios2") else []
