@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from evflow.errors import DeviceError
 from evflow.gpu.grid import Grid
 from evflow.matching.engine import Engine, Matches, engine_class
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -81,15 +80,9 @@ class Auto:
         """Forgets subscriptions."""
         self._change(lambda engine: engine.remove(ids))
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Gives filters another centre, and another reach unless None."""
-        self._change(lambda engine: engine.move(ids, which, centre, reach))
+    def move(self, moves: Moves) -> None:
+        """Gives filters other areas."""
+        self._change(lambda engine: engine.move(moves))
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy: as the device says or, where it fails, as the CPU does."""

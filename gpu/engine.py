@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from evflow.errors import DeviceError
 from evflow.gpu.device import Device, Mark, Stream
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.rows import EventRows
 
 
@@ -48,14 +47,8 @@ class DeviceEngine(ABC):
         """Forgets subscriptions."""
 
     @abstractmethod
-    def _move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Changes areas, as ``Engine.move`` says."""
+    def _move(self, moves: Moves) -> None:
+        """Gives filters other areas."""
 
     def add(self, filters: Filters) -> None:
         """Takes these in. After a DeviceError or an interrupt none of them is there."""
@@ -66,15 +59,9 @@ class DeviceEngine(ABC):
         """Forgets subscriptions."""
         self._change("unsubscribing", lambda: self._remove(ids))
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Gives filters another centre, and another reach unless None."""
-        self._change("moving", lambda: self._move(ids, which, centre, reach))
+    def move(self, moves: Moves) -> None:
+        """Gives filters other areas."""
+        self._change("moving", lambda: self._move(moves))
 
     def _change(
         self, doing: str, change: Callable[[], object], undo: Callable[[], object] | None = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from evflow.gpu.ordered import OrderedFilters
 from evflow.gpu.pack import PackedEvents
 from evflow.gpu.slots import HEADER, PAIR, Part, Slot
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -89,14 +88,8 @@ class Grid(DeviceEngine):
     def _remove(self, ids: NDArray[np.int32]) -> None:
         self._filters.remove(ids)
 
-    def _move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        self._filters.move(ids, which, centre, reach)
+    def _move(self, moves: Moves) -> None:
+        self._filters.move(moves)
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy, batch by batch, several of them in flight."""

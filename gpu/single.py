@@ -17,7 +17,7 @@ from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
 from evflow.gpu.table import GONE, ConstraintTable, coded, filter_columns, filter_values
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.held import Held
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
@@ -145,16 +145,10 @@ class SingleEngine(DeviceEngine):
         # Counters of numbers that are not in use now would not be cleared.
         self._stale = True
 
-    def _move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        numbers, held = self._held.move(ids, which, centre, reach), self._held.columns
+    def _move(self, moves: Moves) -> None:
+        numbers, held = self._held.move(moves), self._held.columns
         self._columns["centre"].write(numbers, held.centre[numbers])
-        if reach is not None:
+        if moves.reach is not None:
             self._columns["reach"].write(numbers, held.reach[numbers])
 
     # -- events

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evflow.events.gather import starts_of
 
 if TYPE_CHECKING:
-    from evflow.matching.filters import Filters
+    from evflow.matching.filters import Filters, Moves
     from evflow.matching.rows import EventRows
     from evflow.matching.strings import Strings
 
@@ -78,18 +78,8 @@ class Engine(Protocol):
     def remove(self, ids: NDArray[np.int32]) -> None:
         """Forget subscriptions with all their filters."""
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Give filters another centre, and another reach unless None.
-
-        ``which`` is the number of the filter in its subscription, from 0; -1 means all of its filters with an
-        area. A later entry for the same filter wins.
-        """
+    def move(self, moves: Moves) -> None:
+        """Give filters other areas."""
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.mapped import mapped
 
 _OF_FILTERS = ("subscription", "centre", "reach")
@@ -95,27 +95,21 @@ class Held:
         self.count[ids[ids < len(self.count)]] = 0
         self.live -= len(filters)
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> NDArray[np.int64]:
-        """Gives areas another centre, and another reach unless None (``Engine.move``).
+    def move(self, moves: Moves) -> NDArray[np.int64]:
+        """Gives filters other areas.
 
         Returns:
             The filters that were moved.
         """
-        filters, entry = self.of(ids)
-        wanted, place = which[entry], filters - self.first[ids[entry]]
+        filters, entry = self.of(moves.ids)
+        wanted, place = moves.which[entry], filters - self.first[moves.ids[entry]]
         located = ~np.isnan(self.columns.centre[filters, 0])
         chosen = np.where(wanted < 0, located, wanted == place)
         filters, entry = filters[chosen], entry[chosen]
         # numpy assigns in order, so the last entry for a filter stays.
-        self.columns.centre[filters] = centre[entry]
-        if reach is not None:
-            self.columns.reach[filters] = reach[entry]
+        self.columns.centre[filters] = moves.centre[entry]
+        if moves.reach is not None:
+            self.columns.reach[filters] = moves.reach[entry]
         moved: NDArray[np.int64] = np.unique(filters)
         return moved
 

@@ -309,9 +309,9 @@ class Matcher(Looking):
         """
         with self._guard.writing():
             moves = checked_moves(self._ids, self._space, ids, x, y, radius, filters)
-            if len(moves[0]):
-                self._engine.move(*moves)
-                self._kept.move(*moves[:2], x, y, radius)
+            if len(moves.ids):
+                self._engine.move(moves)
+                self._kept.move(moves.ids, moves.which, x, y, radius)
 
     def match(self, event: Any) -> Int32s:
         """The ids of the subscriptions that an event satisfies, int32, each once, in no order.

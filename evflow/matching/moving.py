@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.filters import Moves
 from evflow.matching.globe import unit_vector
 from evflow.matching.ids import ALL, LARGEST, Ids
 from evflow.matching.space import Space
-
-Moves = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any] | None]
-"""The arguments of ``Engine.move``."""
 
 EVERY, KEPT = -1, -1.0
 """Stand for all filters, and for the radius that there is."""
@@ -70,7 +68,7 @@ class OneMove:
                 return number
         _check_area(self._ids, number, which)
         filters = None if which is None else [which]
-        self._engine.move(*checked_moves(self._ids, self._space, [number], x, y, radius, filters))
+        self._engine.move(checked_moves(self._ids, self._space, [number], x, y, radius, filters))
         return number
 
 
@@ -96,7 +94,7 @@ def checked_moves(
     for i in np.flatnonzero(~easy).tolist():
         number = int(which[i])
         _check_area(ids, int(known[i]), None if number == -1 else number)
-    return known, which, centre, reach
+    return Moves(known, which, centre, reach)
 
 
 def _check_area(ids: Ids, id: int, which: int | None) -> None:

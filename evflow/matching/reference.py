@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.held import Held
 from evflow.matching.operators import Op
 from evflow.matching.rows import NUMBER, TEXT, EventRows
@@ -39,15 +38,9 @@ class Reference:
         self._held.remove(ids)
         self._held.compact()
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Gives filters another centre, and another reach unless None."""
-        self._held.move(ids, which, centre, reach)
+    def move(self, moves: Moves) -> None:
+        """Gives filters other areas."""
+        self._held.move(moves)
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy, one event after the other, on one core."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
+from evflow.matching.filters import Moves
 from evflow.matching.ids import Ids
 from evflow.matching.moving import COLUMNS, EVERY, KEPT, ROW, OneMove
 from evflow.matching.space import Space
@@ -99,11 +100,11 @@ class WaitingMoves:
         centre = self._space.places(moves["x"], moves["y"])
         kept = moves["radius"] == KEPT
         if kept.all():
-            self._engine.move(ids, which, centre, None)
+            self._engine.move(Moves(ids, which, centre, None))
             return
         reach = self._space.reaches(moves["radius"])
         changes = (np.flatnonzero(kept[1:] != kept[:-1]) + 1).tolist()
         for start, stop in pairwise([0, *changes, len(moves)]):
             these = slice(start, stop)
             there = None if kept[start] else reach[these]
-            self._engine.move(ids[these], which[these], centre[these], there)
+            self._engine.move(Moves(ids[these], which[these], centre[these], there))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import address_of
 from evflow.matching.engine import Matches, in_pieces
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
@@ -192,23 +192,16 @@ class Index:
         if purge(self._at):
             self._new_table()
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Give filters another centre, and another reach unless None; see ``Engine.move``."""
-        columns = [np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(which, np.int32)]
-        columns += [np.ascontiguousarray(held, np.float64) for held in (centre, reach) if held is not None]
+    def move(self, moves: Moves) -> None:
+        """Give filters other areas."""
+        kinds: tuple[Any, ...] = (np.int32, np.int32, np.float64, np.float64)
+        pairs = zip(moves, kinds, strict=True)
+        columns = [np.ascontiguousarray(held, kind) for held, kind in pairs if held is not None]
         addresses = [*map(address_of, columns), 0][:4]
-        self._changes += len(ids)
+        count = len(moves.ids)
+        self._changes += count
         done = 0
-        while True:
-            done = move(self._at, done, len(ids), *addresses)
-            if done == len(ids):
-                break
+        while (done := move(self._at, done, count, *addresses)) != count:
             self._make_room()
         if self._state[at.DIRTY_USED]:
             self._settle()

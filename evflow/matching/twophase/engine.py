@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches, in_pieces
-from evflow.matching.filters import Filters
+from evflow.matching.filters import Filters, Moves
 from evflow.matching.held import Held
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
@@ -124,15 +124,9 @@ class TwoPhaseEngine:
         if self._held.filters > 2 * self._held.live:
             self._build()
 
-    def move(
-        self,
-        ids: NDArray[np.int32],
-        which: NDArray[np.int32],
-        centre: NDArray[Any],
-        reach: NDArray[Any] | None,
-    ) -> None:
-        """Gives areas another centre, and reach unless None."""
-        self._held.move(ids, which, centre, reach)
+    def move(self, moves: Moves) -> None:
+        """Gives filters other areas."""
+        self._held.move(moves)
 
     def match(self, events: EventRows, threads: int = 1) -> Matches:
         """What these events satisfy, several events at once (ME-IP); the same whatever ``threads`` is."""
