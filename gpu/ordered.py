@@ -14,8 +14,9 @@ from evflow.gpu.cells import EVERYWHERE, Cells
 from evflow.gpu.column import Column, Operands, Staging
 from evflow.gpu.device import Device
 from evflow.gpu.table import NEEDS_CHARS, NOBODY, coded, filter_columns, filter_values
-from evflow.matching.filters import Filters, Moves
+from evflow.matching.filters import Filters
 from evflow.matching.held import Held, with_room
+from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -112,14 +113,14 @@ class OrderedFilters:
 
     def move(self, moves: Moves) -> None:
         """Gives filters other areas. After a DeviceError none has changed."""
-        self._make_room(len(self._held.of(moves.ids)[0]), 0)
+        self._make_room(len(self._held.of(moves["id"])[0]), 0)
         numbers = self._held.move(moves)
         held, places = self._held.columns, self._place[numbers]
         stays, ordered = places >= self._recent, np.flatnonzero(places < self._recent)
         buckets = self._cells.buckets(held.centre[numbers[ordered]], held.reach[numbers[ordered]])
         stays[ordered] = buckets == self._bucket[numbers[ordered]]
         self._placed["centre"].write(places[stays], held.centre[numbers[stays]])
-        if moves.reach is not None:
+        if (moves["radius"] >= 0).any():
             self._placed["reach"].write(places[stays], held.reach[numbers[stays]])
         leaving, left = numbers[~stays], places[~stays]
         values = {name: column.host[left] for name, column in self._placed.items()}

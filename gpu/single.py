@@ -17,8 +17,9 @@ from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
 from evflow.gpu.table import GONE, ConstraintTable, coded, filter_columns, filter_values
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters, Moves
+from evflow.matching.filters import Filters
 from evflow.matching.held import Held
+from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -148,7 +149,7 @@ class SingleEngine(DeviceEngine):
     def _move(self, moves: Moves) -> None:
         numbers, held = self._held.move(moves), self._held.columns
         self._columns["centre"].write(numbers, held.centre[numbers])
-        if moves.reach is not None:
+        if (moves["radius"] >= 0).any():
             self._columns["reach"].write(numbers, held.reach[numbers])
 
     # -- events

@@ -82,7 +82,7 @@ class _Wrapper:
         arguments = list(enumerate(sorted(items, key=lambda item: item[:2])))
         self._views = [i for i, (_, _, kind) in arguments if hasattr(kind, "dtype")]
         self._say(f'define ptr @"{name}"(ptr %self, ptr %objects, i64 %count) {{')
-        self._say("%result = alloca [4 x i64]", "%problem = alloca ptr")
+        self._say("%result = alloca i64", "%problem = alloca ptr")
         for i in self._views:
             self._say(f"%view{i} = alloca [{_VIEW} x i8], align 8")
             # A view of nothing may be released.
@@ -162,20 +162,12 @@ class _Wrapper:
         self._say(*self._released())
         if str(kind) == "int64":
             made = self._set(f"call ptr @PyLong_FromLongLong(i64 {self._set('load i64, ptr %result')})")
-        elif str(kind) == "none":
-            made = self._built("")
         else:
-            values = [self._set(f"load double, ptr {self._at('%result', 8 * i)}") for i in range(kind.count)]
-            made = self._built(f"({'d' * kind.count})", *values)
+            # Of an empty form Python makes None.
+            form = self._set("alloca i8")
+            self._say(f"store i8 0, ptr {form}")
+            made = self._set(f"call ptr (ptr, ...) @Py_BuildValue(ptr {form})")
         self._say(f"ret ptr {made}")
-
-    def _built(self, form: str, *numbers: str) -> str:
-        """An object that Python makes of numbers."""
-        text = self._set(f"alloca [{len(form) + 1} x i8]")
-        letters = "".join(f"\\{ord(letter):02x}" for letter in f"{form}\0")
-        self._say(f'store [{len(form) + 1} x i8] c"{letters}", ptr {text}')
-        given = "".join(f", double {number}" for number in numbers)
-        return self._set(f"call ptr (ptr, ...) @Py_BuildValue(ptr {text}{given})")
 
     def _released(self) -> list[str]:
         return [f"call void @PyBuffer_Release(ptr %view{i})" for i in self._views]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from evflow.events.gather import starts_of
 
 if TYPE_CHECKING:
-    from evflow.matching.filters import Filters, Moves
+    from evflow.matching.filters import Filters
+    from evflow.matching.moving import Moves
     from evflow.matching.rows import EventRows
     from evflow.matching.strings import Strings
 

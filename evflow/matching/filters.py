@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,20 +53,3 @@ class Filters:
             centre=self.centre[which],
             reach=self.reach[which],
         )
-
-
-class Moves(NamedTuple):
-    """N changes of areas; a later one of the same filter wins.
-
-    Attributes:
-        ids: int32, N: the subscriptions.
-        which: int32, N: the number of the filter in its subscription, from 0; -1 means all of its filters
-            that have an area.
-        centre: float64, (N, 2) or (N, 3): where the areas are then; see ``Filters``.
-        reach: float64, N: what they reach then; None: as before.
-    """
-
-    ids: NDArray[np.int32]
-    which: NDArray[np.int32]
-    centre: NDArray[np.float64]
-    reach: NDArray[np.float64] | None

@@ -57,7 +57,12 @@ def turned(longitude: float) -> float:
 
 @compiled
 def place_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
-    """The unit vector of a place in degrees; three times NaN if there is no such place."""
+    """The unit vector of a place in degrees; three times NaN if there is no such place.
+
+    Example:
+        >>> place_vector(0.0, -270.0)
+        (0.0, 1.0, 0.0)
+    """
     if not -90.0 <= latitude <= 90.0 or not -math.inf < longitude < math.inf:
         return math.nan, math.nan, math.nan
     if latitude == 90.0 or latitude == -90.0:
@@ -66,17 +71,6 @@ def place_vector(latitude: float, longitude: float) -> tuple[float, float, float
     s, c = sine_cosine(turned(longitude))
     # Without the addition a zero could be negative.
     return out * c + 0.0, out * s + 0.0, up + 0.0
-
-
-@array_kernel
-def unit_vector(latitude: float, longitude: float) -> tuple[float, float, float]:
-    """The unit vector of a place in degrees; three times NaN if there is no such place.
-
-    Example:
-        >>> unit_vector(0.0, -270.0)
-        (0.0, 1.0, 0.0)
-    """
-    return place_vector(latitude, longitude)
 
 
 @array_kernel

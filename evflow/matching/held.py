@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.filters import Filters, Moves
+from evflow.matching.filters import Filters
 from evflow.matching.mapped import mapped
+from evflow.matching.moving import Moves
+from evflow.matching.space import Globe, Plane
 
 _OF_FILTERS = ("subscription", "centre", "reach")
 _OF_CONSTRAINTS = ("name", "op", "number", "text")
@@ -35,6 +37,7 @@ class Held:
 
     def __init__(self, dimensions: int) -> None:
         self.filters = self.live = self.constraints = 0
+        self._space = Plane() if dimensions == 2 else Globe()
         self.columns = Filters(
             subscription=np.empty(0, np.int32),
             start=np.zeros(1, np.int64),
@@ -95,21 +98,30 @@ class Held:
         self.count[ids[ids < len(self.count)]] = 0
         self.live -= len(filters)
 
+    def moved(self, moves: Moves) -> tuple[NDArray[Any], NDArray[np.void]]:
+        """The filters that moves are of, and the move of each; of the same filter a later one counts."""
+        ids, which = moves["id"], moves["which"]
+        there = len(ids) and int(ids.max()) < len(self.count)
+        if there and bool((self.count[ids] == 1).all()) and bool((which <= 0).all()):
+            # The usual: what has one filter, which then has an area.
+            return self.first[ids], moves
+        filters, entry = self.of(ids)
+        wanted, place = which[entry], filters - self.first[ids[entry]]
+        located = ~np.isnan(self.columns.centre[filters, 0])
+        chosen = np.where(wanted < 0, located, wanted == place)
+        return filters[chosen], moves[entry[chosen]]
+
     def move(self, moves: Moves) -> NDArray[np.int64]:
         """Gives filters other areas.
 
         Returns:
             The filters that were moved.
         """
-        filters, entry = self.of(moves.ids)
-        wanted, place = moves.which[entry], filters - self.first[moves.ids[entry]]
-        located = ~np.isnan(self.columns.centre[filters, 0])
-        chosen = np.where(wanted < 0, located, wanted == place)
-        filters, entry = filters[chosen], entry[chosen]
-        # numpy assigns in order, so the last entry for a filter stays.
-        self.columns.centre[filters] = moves.centre[entry]
-        if moves.reach is not None:
-            self.columns.reach[filters] = moves.reach[entry]
+        filters, made = self.moved(moves)
+        # numpy assigns in order, so the last move of a filter stays.
+        self.columns.centre[filters] = self._space.places(made["x"], made["y"])
+        changed = made["radius"] >= 0
+        self.columns.reach[filters[changed]] = self._space.reaches(made["radius"][changed])
         moved: NDArray[np.int64] = np.unique(filters)
         return moved
 

@@ -21,12 +21,12 @@ from evflow.matching.entering import filters_of, renumbered
 from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.model import Subscription
-from evflow.matching.moving import COLUMNS, EVERY, KEPT, ROW
+from evflow.matching.moving import KEPT, MOVE
 from evflow.matching.operators import NAMES_OTHER, TAKES_NOTHING
 from evflow.matching.reference import within
 from evflow.matching.shaped import Shaped
 
-_MOST = 4096 * ROW.size
+_MOST = 4096 * MOVE.itemsize
 
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -78,47 +78,20 @@ class Kept:
         if self._held.filters > 2 * self._held.live + _MOST:
             self._held.compact()
 
-    def note(self, rows: bytes) -> None:
+    def note(self, rows: bytes | memoryview) -> None:
         """Notes moves that were made, each a ``ROW``; one of a subscription that is gone does nothing."""
         self._moves += rows
         if len(self._moves) > _MOST:
             self._make_moves()
 
-    def move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
-        """Makes moves that were checked; those of subscriptions that are gone do nothing.
-
-        Args:
-            ids, which: subscriptions, and numbers of filters or ``EVERY``.
-            x, y: the centres as they were given, one each or one for all.
-            radius: likewise; None and ``KEPT`` mean that it stays.
-        """
-        self._make_moves()
-        self._move(ids, which, x, y, radius)
-
-    def _move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
-        held, columns = self._held, self._held.columns
-        there = len(ids) and int(ids.max()) < len(held.count)
-        if there and bool((held.count[ids] == 1).all()) and bool((which <= 0).all()):
-            # The usual: what has one filter, which then has an area.
-            filters, entry = held.first[ids], None
-        else:
-            filters, entry = held.of(ids)
-            place = filters - held.first[ids[entry]]
-            located = ~np.isnan(columns.centre[filters, 0])
-            chosen = np.where(which[entry] == EVERY, located, which[entry] == place)
-            filters, entry = filters[chosen], entry[chosen]
-        # numpy assigns in order, so the last move of a filter stays.
-        columns.centre[filters, 0], columns.centre[filters, 1] = _of(x, entry), _of(y, entry)
-        if radius is not None:
-            radii = np.broadcast_to(_of(radius, entry), len(filters))
-            changed = radii != KEPT
-            columns.reach[filters[changed]] = radii[changed]
-
     def _make_moves(self) -> None:
         if self._moves:
-            rows = np.frombuffer(bytes(self._moves), COLUMNS)
+            filters, made = self._held.moved(np.frombuffer(bytes(self._moves), MOVE))
             self._moves.clear()
-            self._move(rows["id"], rows["which"], rows["x"], rows["y"], rows["radius"])
+            held, changed = self._held.columns, made["radius"] != KEPT
+            # numpy assigns in order, so the last move of a filter stays.
+            held.centre[filters, 0], held.centre[filters, 1] = made["x"], made["y"]
+            held.reach[filters[changed]] = made["radius"][changed]
 
     def subscriptions(self, ids: Int32s) -> list[Subscription]:
         """What was subscribed, as objects, with its areas where they are now."""
@@ -247,11 +220,8 @@ class Nothing(Kept):
     def remove(self, ids: Int32s) -> None:
         """Has nothing to forget."""
 
-    def note(self, rows: bytes) -> None:
+    def note(self, rows: bytes | memoryview) -> None:
         """Notes nothing."""
-
-    def move(self, ids: Int32s, which: Int32s, x: Any, y: Any, radius: Any) -> None:
-        """Has nothing to move."""
 
     def _make_moves(self) -> None:
         raise SubscriptionError(
@@ -263,12 +233,6 @@ class Nothing(Kept):
 
     def load(self, folder: Path) -> None:
         """Reads nothing."""
-
-
-def _of(given: Any, entry: NDArray[np.intp] | None) -> Any:
-    """What is given for each of these moves, or for all."""
-    array = np.asarray(given, np.float64)
-    return array if entry is None or array.ndim == 0 else array[entry]
 
 
 def _equal(found: NDArray[Any], given: Any) -> NDArray[np.bool_]:

@@ -28,7 +28,7 @@ from evflow.matching.ids import Ids
 from evflow.matching.kept import Kept, Nothing
 from evflow.matching.looking import Looking
 from evflow.matching.model import Filter, Subscription
-from evflow.matching.moving import EVERY, KEPT, ROW, OneMove, checked_moves
+from evflow.matching.moving import ALONE, SingleMoves, checked_moves
 from evflow.matching.names import Names
 from evflow.matching.prepared import PreparedEvents
 from evflow.matching.rows import EventRows
@@ -37,7 +37,6 @@ from evflow.matching.space import LOCATIONS, space_of
 from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
 from evflow.matching.textids import texts_of
-from evflow.matching.waiting import ALONE, WaitingMoves
 
 Int32s = NDArray[np.int32]
 _MOST_NOTED = 1024
@@ -109,10 +108,9 @@ class Matcher(Looking):
         # How many ids single events had that are not counted in these yet: to append takes no lock.
         self._noted: list[int] = []
         self._note = self._kept.note
-        one = OneMove(self._ids, self._space, self._engine)
-        waiting = WaitingMoves(self._ids, self._space, self._engine, one, self._note)
-        self._guard = Guard(waiting.rows, waiting.make)
-        self._move_one, self._move_later = one.move, waiting.add
+        single = SingleMoves(self._ids, self._space, self._engine, self._note)
+        self._guard = Guard(single.rows, single.make)
+        self._move_one, self._move_later = single.move, single.wait
         # How many events had been matched at the last move, and how many moves are made at once still.
         self._moved_at, self._alone = 0, ALONE
 
@@ -281,9 +279,7 @@ class Matcher(Looking):
         guard = self._guard
         guard.enter_alone()
         try:
-            id = self._move_one(id, x, y, radius, filter)
-            number, reach = EVERY if filter is None else filter, KEPT if radius is None else radius
-            self._note(ROW.pack(id, number, x, y, reach))
+            self._move_one(id, x, y, radius, filter)
         finally:
             guard.leave_alone()
 
@@ -309,9 +305,9 @@ class Matcher(Looking):
         """
         with self._guard.writing():
             moves = checked_moves(self._ids, self._space, ids, x, y, radius, filters)
-            if len(moves.ids):
+            if len(moves):
                 self._engine.move(moves)
-                self._kept.move(moves.ids, moves.which, x, y, radius)
+                self._note(moves.view(np.uint8).data)
 
     def match(self, event: Any) -> Int32s:
         """The ids of the subscriptions that an event satisfies, int32, each once, in no order.

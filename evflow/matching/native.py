@@ -187,8 +187,6 @@ def numba_signature(function: Callable[..., Any]) -> Any:
 def _type_of(hint: Any) -> Any:
     if hint is type(None):
         return types.void
-    if get_origin(hint) is tuple:
-        return types.Tuple([_type_of(part) for part in get_args(hint)])
     if isinstance(hint, type) and issubclass(hint, tuple):
         parts = get_type_hints(hint, include_extras=True).values()
         return types.BaseTuple.from_types([_type_of(part) for part in parts], hint)

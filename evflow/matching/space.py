@@ -48,40 +48,27 @@ class Space:
         """N places of events, (N, dimensions); NaN where it is missing, out of bounds or beyond a pole."""
         raise NotImplementedError
 
-    def reach(self, radius: float) -> float:
-        """The square of one radius (of its chord on the globe); NaN if it is not a radius."""
-        raise NotImplementedError
-
     def reaches(self, radius: Floats) -> Floats:
         """The squares of radii (of their chords on the globe), N."""
         raise NotImplementedError
 
-    def areas(self, first: Floats, second: Floats) -> Floats:
-        """N centres of areas, (N, dimensions).
+    def check(self, first: Floats, second: Floats, radius: Floats | None) -> None:
+        """Refuses areas that are nowhere.
 
         Raises:
-            SubscriptionError: one is nowhere; names it.
+            SubscriptionError: one has no such centre, or a radius that is negative or too large; names it.
         """
-        centre = self.places(first, second)
-        for at in first_of(np.isnan(centre[:, 0])):
+        for at in first_of(~((np.abs(first) < self.bounds[0]) & (np.abs(second) < self.bounds[1]))):
             one, two = LOCATIONS[self.name]
             limits = f"up to {LIMIT:.8g}" if self.name == "plane" else "a latitude of -90 to 90, finite"
             raise SubscriptionError(
                 f"area {at}: {one} {first[at]!s}, {two} {second[at]!s}: expected finite "
                 f"coordinates ({limits})"
             )
-        return centre
-
-    def checked_reaches(self, radius: Floats) -> Floats:
-        """The squares of the radii of areas, N.
-
-        Raises:
-            SubscriptionError: one is negative or too large; names it.
-        """
-        for at in first_of(~((radius >= 0) & (radius < self.bounds[2]))):
+        for at in [] if radius is None else first_of(~((radius >= 0) & (radius < self.bounds[2]))):
+            assert radius is not None
             limits = f"from 0 to {LIMIT:.8g}" if self.name == "plane" else "that is finite and not negative"
             raise SubscriptionError(f"area {at}: radius {radius[at]!s}: expected a number {limits}")
-        return self.reaches(radius)
 
 
 class Plane(Space):
@@ -104,9 +91,6 @@ class Plane(Space):
         if not there.all():
             place[~there] = np.nan
         return place
-
-    def reach(self, radius: float) -> float:
-        return radius * radius if 0 <= radius <= LIMIT else math.nan
 
     def reaches(self, radius: Floats) -> Floats:
         with np.errstate(under="ignore"):
@@ -134,15 +118,6 @@ class Globe(Space):
         latitude, longitude = np.asarray(first, np.float64), np.asarray(second, np.float64)
         globe.unit_vectors(np.ascontiguousarray(latitude), np.ascontiguousarray(longitude), place)
         return place
-
-    def reach(self, radius: float) -> float:
-        if not 0 <= radius < math.inf:
-            return math.nan
-        degrees = radius * METRE
-        if degrees >= 90.0:
-            return WHOLE
-        half = globe.unit_vector(degrees, 0.0)[2]
-        return (2.0 * half) * (2.0 * half)
 
     def reaches(self, radius: Floats) -> Floats:
         degrees = np.minimum(radius * METRE, 90.0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.matcher import Matcher
-from evflow.matching.waiting import ALONE, MOST
+from evflow.matching.moving import ALONE, MOST
 from tests.matching.generate import World
 from tests.matching.oracle import Oracle
 

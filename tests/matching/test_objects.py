@@ -66,7 +66,6 @@ places = np.linspace(-90, 90, 57), np.linspace(-400, 400, 57)
 found = np.empty((57, 3))
 globe.unit_vectors(*places, found)
 assert np.allclose(found[:, 2], np.sin(np.radians(places[0])), rtol=0, atol=1e-15)
-assert globe.unit_vector(0.0, 90.0) == (0.0, 1.0, 0.0)
 try:
     globe.unit_vectors(*places, found.astype(np.float32))
 except TypeError:
@@ -190,12 +189,14 @@ def test_every_target_gives_the_same(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_arguments_of_another_kind_are_refused(folder: Path) -> None:
     loaded = objects.load(folder)
     assert loaded is not None
-    vector, vectors = (loaded[f"evflow.matching.globe.{name}"] for name in ("unit_vector", "unit_vectors"))
-    assert vector(0, 90) == (0.0, 1.0, 0.0)
+    move, vectors = (
+        loaded["evflow.matching.index.moving.move_one"],
+        loaded["evflow.matching.globe.unit_vectors"],
+    )
     places, found = np.zeros(2), np.empty((2, 3))
-    for wrong in ((), ("a", 1.0), (1.0, None), (1.0, 2.0, 3.0)):
+    for wrong in ((), ("a", 0, 0, 0.0, 0.0, 0.0), (0, 0, 0, 0.0, None, 0.0), (0, 0, 0, 0.0, 0.0)):
         with pytest.raises(TypeError):
-            vector(*wrong)
+            move(*wrong)
     for arrays in (
         (places, places, found[0]),
         (places, places.astype(np.float32), found),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from evflow.errors import SubscriptionError
 from evflow.matching import globe
+from evflow.matching.areas.sphere import reach_of
 from evflow.matching.model import LIMIT
 from evflow.matching.space import EARTH_RADIUS, Globe, Plane, space_of
 
@@ -68,8 +69,8 @@ def test_a_place_has_the_same_bits_alone_in_a_column_and_interpreted(
         x[at % n], y[at % n] = first, second
         assert space.places(x, y)[at % n].tobytes() == one.tobytes() or np.isnan(one).any()
         assert np.array_equal(space.places(x, y)[at % n], one, equal_nan=True)
-    interpreted = getattr(globe.unit_vector, "py_func", globe.unit_vector)(first, second)
-    assert np.array_equal(interpreted, globe.unit_vector(first, second), equal_nan=True)
+    (compiled,) = Globe().places(column(first), column(second))
+    assert np.array_equal(globe.place_vector(first, second), compiled, equal_nan=True)
 
 
 def test_poles_and_antimeridian_are_single_points() -> None:
@@ -102,8 +103,7 @@ def test_what_is_no_place_is_nowhere() -> None:
 @given(st.floats(0, 1e8) | st.floats(0, 1e38))
 def test_a_reach_is_the_square_of_the_chord(radius: float) -> None:
     (reach,) = Globe().reaches(column(radius))
-    for space in (Globe(), Plane()):
-        assert [space.reach(radius)] == space.reaches(column(radius)).tolist()
+    assert reach == reach_of(radius)
     if radius >= math.pi * EARTH_RADIUS:
         assert reach > 4
     else:
@@ -127,10 +127,10 @@ def test_plane_numbers_stay_as_they_are() -> None:
 @pytest.mark.parametrize("space", [Plane(), Globe()], ids=lambda space: space.name)
 def test_areas_that_are_nowhere_are_refused_by_number(space: Plane | Globe) -> None:
     with pytest.raises(SubscriptionError, match=r"area 1: .* nan"):
-        space.areas(column(1, math.nan, math.nan), column(1, 2, 3))
+        space.check(column(1, math.nan, math.nan), column(1, 2, 3), None)
     for radius in (-1.0, math.nan, math.inf):
         with pytest.raises(SubscriptionError, match="area 2: radius"):
-            space.checked_reaches(column(1, 0, radius))
+            space.check(column(1, 2, 3), column(1, 2, 3), column(1, 0, radius))
 
 
 def test_an_unknown_space_is_refused() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from evflow.errors import SubscriptionError
 from evflow.matching import Matcher
 from evflow.matching.model import Filter, GlobeCircle
-from evflow.matching.waiting import ALONE, MOST
+from evflow.matching.moving import ALONE, MOST
 from tests.matching.play import Play
 
 EVERYWHERE = {"x": np.arange(1000.0), "y": np.zeros(1000)}

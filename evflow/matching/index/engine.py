@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import address_of
 from evflow.matching.engine import Matches, in_pieces
-from evflow.matching.filters import Filters, Moves
+from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
@@ -26,6 +26,7 @@ from evflow.matching.index.purge import compact, purge
 from evflow.matching.index.records import DRAFT_SIZE, LONGEST
 from evflow.matching.index.scratch import Scratch
 from evflow.matching.index.settle import settle
+from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -194,35 +195,31 @@ class Index:
 
     def move(self, moves: Moves) -> None:
         """Give filters other areas."""
-        kinds: tuple[Any, ...] = (np.int32, np.int32, np.float64, np.float64)
-        pairs = zip(moves, kinds, strict=True)
-        columns = [np.ascontiguousarray(held, kind) for held, kind in pairs if held is not None]
-        addresses = [*map(address_of, columns), 0][:4]
-        count = len(moves.ids)
-        self._changes += count
+        rows = np.ascontiguousarray(moves)
+        self._changes += len(rows)
         done = 0
-        while (done := move(self._at, done, count, *addresses)) != count:
+        while (done := move(self._at, done, len(rows), address_of(rows))) != len(rows):
             self._make_room()
         if self._state[at.DIRTY_USED]:
             self._settle()
 
-    def move_one(self, id: int, which: int, x: float, y: float, z: float, reach: float) -> bool:
+    def move_one(self, id: int, which: int, x: float, y: float, radius: float) -> bool:
         """Give filters of one subscription another centre, sooner than ``move`` does.
 
         Args:
             id: the subscription; any number.
             which: the number of the filter; all if it is negative.
-            x, y, z: the centre; on the plane z is 0.
-            reach: the square of the radius; a negative one means that it stays.
+            x, y: the centre, on the globe in degrees.
+            radius: on the globe in metres; a negative one means that it stays.
 
         Returns:
-            Whether that was done; not if there is no such filter, or no such place.
+            Whether that was done; not if there is no such filter, place or radius.
         """
-        done = move_one(self._at, id, which, x, y, z, reach)
+        done = move_one(self._at, id, which, x, y, radius)
         if done:
             while done == at.FULL:
                 self._make_room()
-                done = move_one(self._at, id, which, x, y, z, reach)
+                done = move_one(self._at, id, which, x, y, radius)
             if done == UNSETTLED:
                 self._settle()
             elif done:

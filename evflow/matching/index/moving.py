@@ -6,6 +6,8 @@ once.
 
 from __future__ import annotations
 
+from evflow.matching.areas.sphere import reach_of
+from evflow.matching.globe import place_vector
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import (
     area_in,
@@ -15,7 +17,7 @@ from evflow.matching.index.blocks import (
     records_of,
     reserve,
 )
-from evflow.matching.index.change import area_of, signature_of
+from evflow.matching.index.change import signature_of
 from evflow.matching.index.filing import (
     cell_key_of,
     cell_of,
@@ -29,16 +31,21 @@ from evflow.matching.index.filing import (
 from evflow.matching.model import LIMIT
 from evflow.matching.native import (
     compiled,
+    f64,
     i32,
     i64,
     kernel,
     prefetch,
+    set_f64,
     set_i64,
     short_kernel,
     u32,
 )
 
 _BLOCK = 32
+
+_ROW, _NOTED = 32, 40
+"""Bytes of a move, and of what is noted of one in working memory: its record, and where it goes."""
 
 _MOVED, UNSETTLED, _REFUSED = range(3)
 
@@ -132,44 +139,66 @@ def _ask_last(state: int, record: int) -> None:
 
 
 @compiled
-def _ask(state: int, ids: int, which: int, centres: int, first: int, stop: int) -> None:
-    """Asks for all that the moves of a block will touch."""
-    wanted = i64(state + 8 * at.DRAFT)
-    for i in range(first, stop):
-        prefetch(i64(state + 8 * at.FIRST) + 4 * i32(ids + 4 * i))
-    for i in range(first, stop):
-        record = record_address(state, u32(i64(state + 8 * at.FIRST) + 4 * i32(ids + 4 * i)))
+def _area(state: int, x: float, y: float, radius: float) -> tuple[float, float, float, float]:
+    """The area of a circle as it was given."""
+    if i64(state + 8 * at.DIMENSIONS) == 2:
+        return x, y, 0.0, radius * radius
+    a, b, c = place_vector(x, y)
+    return a, b, c, reach_of(radius)
+
+
+@compiled
+def _ask(state: int, rows: int, count: int, wanted: int) -> None:
+    """Asks for all that the moves of a block will touch, and notes what each has."""
+    first = i64(state + 8 * at.FIRST)
+    for i in range(count):
+        prefetch(first + 4 * i32(rows + _ROW * i))
+    for i in range(count):
+        record = record_address(state, u32(first + 4 * i32(rows + _ROW * i)))
         prefetch(record)
         prefetch(record - 4 * at.R_AREA)
-    for i in range(first, stop):
-        record = _wanted(state, i32(ids + 4 * i), i32(which + 4 * i))
-        set_i64(wanted + 8 * (i - first), record)
-    for i in range(first, stop):
-        _ask_lists(state, i64(wanted + 8 * (i - first)))
-    for i in range(first, stop):
-        x, y, z, _ = area_of(state, centres, centres, i)
-        _ask_entries(state, i64(wanted + 8 * (i - first)), x, y, z)
-    for i in range(first, stop):
-        _ask_last(state, i64(wanted + 8 * (i - first)))
+    for i in range(count):
+        row, place = rows + _ROW * i, wanted + _NOTED * i
+        set_i64(place, _wanted(state, i32(row), i32(row + 4)))
+        x, y, z, reach = _area(state, f64(row + 8), f64(row + 16), f64(row + 24))
+        set_f64(place + 8, x)
+        set_f64(place + 16, y)
+        set_f64(place + 24, z)
+        set_f64(place + 32, reach)
+    for i in range(count):
+        _ask_lists(state, i64(wanted + _NOTED * i))
+    for i in range(count):
+        place = wanted + _NOTED * i
+        _ask_entries(state, i64(place), f64(place + 8), f64(place + 16), f64(place + 24))
+    for i in range(count):
+        _ask_last(state, i64(wanted + _NOTED * i))
+
+
+@compiled
+def _move_all(
+    state: int, record: int, which: int, x: float, y: float, z: float, reach: float, keep: bool
+) -> int:
+    """Gives a filter, and with a negative ``which`` those behind it, another area: 0 or FULL."""
+    while record:
+        if _move_one(state, record, x, y, z, reach, keep) == at.FULL:
+            return at.FULL
+        record = 0 if which >= 0 else u32(record_address(state, record) + 4 * at.R_NEXT)
+    return 0
 
 
 @kernel
-def move(state: int, first: int, stop: int, ids: int, which: int, centres: int, reaches: int) -> int:
-    """Moves filters; gives the row there is no room for, or ``stop``. ``reaches`` 0: they keep their own."""
-    for block in range(first, stop, _BLOCK):
-        end = min(block + _BLOCK, stop)
-        if end - block > 1:
-            _ask(state, ids, which, centres, block, end)
-        for i in range(block, end):
-            x, y, z, reach = area_of(state, centres, reaches if reaches else centres, i)
-            number = i32(which + 4 * i)
-            record = _wanted(state, i32(ids + 4 * i), number)
-            while record:
-                if _move_one(state, record, x, y, z, reach, reaches == 0) == at.FULL:
-                    return i
-                if number >= 0:
-                    break
-                record = u32(record_address(state, record) + 4 * at.R_NEXT)
+def move(state: int, first: int, stop: int, rows: int) -> int:
+    """Makes moves, each a ``ROW``; gives the one that there is no room for, or ``stop``."""
+    wanted = i64(state + 8 * at.DRAFT)
+    for begin in range(first, stop, _BLOCK):
+        count, block = min(_BLOCK, stop - begin), rows + _ROW * begin
+        _ask(state, block, count, wanted)
+        for i in range(count):
+            place, row = wanted + _NOTED * i, block + _ROW * i
+            x, y, z, reach = f64(place + 8), f64(place + 16), f64(place + 24), f64(place + 32)
+            keep = f64(row + 24) < 0.0
+            if _move_all(state, i64(place), i32(row + 4), x, y, z, reach, keep) == at.FULL:
+                return begin + i
     return stop
 
 
@@ -188,18 +217,16 @@ def _movable(state: int, subscription: int, which: int) -> int:
 
 
 @short_kernel
-def move_one(state: int, subscription: int, which: int, x: float, y: float, z: float, reach: float) -> int:
-    """Moves filters of one subscription; a negative ``which`` means all, a negative reach that it stays.
+def move_one(state: int, subscription: int, which: int, x: float, y: float, radius: float) -> int:
+    """Moves filters of one subscription; a negative ``which`` means all, a negative radius that it stays.
 
     It gives 0, ``UNSETTLED`` if lists wait to be settled now, FULL, or something else: there is no such
-    filter or place.
+    filter, place or radius.
     """
     record = _movable(state, subscription, which)
-    # Of what is not finite the difference to itself is NaN.
-    if record == 0 or not (abs(x) <= LIMIT and abs(y) <= LIMIT) or z - z + (reach - reach) != 0.0:
+    a, b, c, reach = _area(state, x, y, radius)
+    if record == 0 or not (abs(a) <= LIMIT and abs(b) <= LIMIT and radius <= LIMIT):
         return _REFUSED
-    while record:
-        if _move_one(state, record, x, y, z, reach, reach < 0.0) == at.FULL:
-            return at.FULL
-        record = 0 if which >= 0 else u32(record_address(state, record) + 4 * at.R_NEXT)
+    if _move_all(state, record, which, a, b, c, reach, radius < 0.0) == at.FULL:
+        return at.FULL
     return UNSETTLED if i64(state + 8 * at.DIRTY_USED) else _MOVED
