@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.strings import Strings
+from evflow.matching.twophase.cluster import Counters
 from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
-from evflow.matching.twophase.count import Counters
 from evflow.matching.twophase.decide import Attribute, satisfies
 from evflow.matching.twophase.engine import TwoPhaseEngine
 from evflow.matching.twophase.predicates import Arranged, Families

@@ -1,4 +1,7 @@
-"""Phase two by counting with clustering: filters stand in clusters by their number of predicates.
+"""Phase two by counting: a counter for each filter, incremented for each satisfied predicate that it has.
+
+Then counters are compared with the numbers of predicates. They are bytes, and compared eight at once.
+Counting with clustering puts filters in clusters by their number of predicates; without, all stand in one.
 
 An event looks at those clusters only that have at most as many predicates as it may satisfy (two-phase paper,
 section III B). The paper's predicates are about different attributes each, and an event's number is that of
@@ -19,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled, kernel
-from evflow.matching.twophase.count import any_zero_byte
 from evflow.matching.twophase.predicates import UNREACHABLE, Pairs, stable_order
 from evflow.matching.twophase.scratch import (
     INCREMENTS,
@@ -43,11 +45,11 @@ class ClusterArrays(NamedTuple):
 
     Attributes:
         attributes: uint8, K, ascending: how many attributes a filter of the piece tests.
-        needed: uint8, K: how many predicates it has.
+        needed: uint8, K: how many predicates it has; or one a counter, where all stand in one piece.
         start: int64, K: the counter of its first filter.
         size: int64, K: how many filters it has.
         piece: int64, Q + 1: where the pieces of each part start and end.
-        filter: int32: the filter of each counter, or -1.
+        filter: int32: the filter of each counter, or -1; empty if counters stand in the order of filters.
         list: int64, (Q, P + 1): where the list of a predicate in a part starts, and the one before ends.
         entry: uint32: counters, by their place in the part, ascending in a list.
         shape: int64, 2: counters of a part, clusters.
@@ -65,6 +67,13 @@ class ClusterArrays(NamedTuple):
 
 
 _ONES = np.uint64(0x0101010101010101)
+_TOPS = np.uint64(0x8080808080808080)
+
+
+@compiled
+def _any_zero_byte(word: np.uint64) -> np.uint64:
+    """Not zero if and only if one of the eight bytes is zero."""
+    return (word - _ONES) & ~word & _TOPS
 
 
 @compiled
@@ -78,12 +87,31 @@ def _compare(clusters: ClusterArrays, k: Int, origin: Int, scratch: Scratch, hit
     for chunk in range(0, size, _ALIGNED):
         hit, begin = np.uint64(0), (local + chunk) >> 3
         for word in range(np.uintp(begin), np.uintp(begin + 8)):
-            hit |= any_zero_byte(whole[word] ^ pattern)
+            hit |= _any_zero_byte(whole[word] ^ pattern)
         if hit == 0:
             continue
         for f in range(chunk, min(chunk + _ALIGNED, size)):
             if counters[local + f] == needed:
                 scratch.hits[hits] = start + f
+                hits += 1
+    scratch.tally[SCANNED] += size
+    return hits
+
+
+@compiled
+def _compare_each(clusters: ClusterArrays, scratch: Scratch) -> Int:
+    """Writes the complete counters to ``scratch.hits``, if each has a number of its own; returns how many."""
+    counters, whole, needed, hits = scratch.bytes, scratch.counters, clusters.needed, 0
+    words, size = needed.view(np.uint64), clusters.size[0]
+    for chunk in range(0, len(words), 8):
+        hit = np.uint64(0)
+        for word in range(np.uintp(chunk), np.uintp(chunk + 8)):
+            hit |= _any_zero_byte(whole[word] ^ words[word])
+        if hit == 0:
+            continue
+        for f in range(8 * chunk, min(8 * chunk + _ALIGNED, size)):
+            if counters[f] == needed[f]:
+                scratch.hits[hits] = f
                 hits += 1
     scratch.tally[SCANNED] += size
     return hits
@@ -136,7 +164,26 @@ def cluster_matches(
     most: Int,
     counts: NDArray[np.int64],
 ) -> tuple[Int, Int]:
-    """Phase two for events from ``event`` up to ``stop``; arguments and result as ``count_matches``."""
+    """Phase two for events from ``event`` up to ``stop``.
+
+    Args:
+        events: the events.
+        held: the filters.
+        words: operands that are strings.
+        clusters: the filters of each predicate.
+        apart: filters that no counter stands for.
+        satisfied: what phase one found.
+        base: the first event that it holds.
+        event: the first event.
+        stop: the one behind the last.
+        scratch: of this thread.
+        used: how many subscriptions stand in it.
+        most: how many an event may match.
+        counts: how many each event matched, by its number.
+
+    Returns:
+        The event that there is no more room for, or ``stop``; how many subscriptions there are.
+    """
     counters, tally, lists, entry = scratch.bytes, scratch.tally, clusters.list, clusters.entry
     starts, firsts, lasts, size = satisfied.start, satisfied.first, satisfied.last, clusters.shape[0]
     for e in range(event, stop):
@@ -167,11 +214,14 @@ def cluster_matches(
                 for j in range(np.uintp(begin), np.uintp(end)):
                     counters[entry[j]] += 1
             hits = 0
-            for k in range(clusters.piece[part], opened):
-                if clusters.needed[k] <= true:
-                    hits = _compare(clusters, k, part * size, scratch, hits)
-            for i in range(hits):
-                scratch.hits[i] = clusters.filter[scratch.hits[i]]
+            if len(clusters.needed) > len(clusters.size):
+                hits = _compare_each(clusters, scratch)
+            else:
+                for k in range(clusters.piece[part], opened):
+                    if clusters.needed[k] <= true:
+                        hits = _compare(clusters, k, part * size, scratch, hits)
+                for i in range(hits):
+                    scratch.hits[i] = clusters.filter[scratch.hits[i]]
             used = report_hits(held, events, e, hits, scratch, used)
         tally[SATISFIED] += true
         tally[INCREMENTS] += increments
@@ -222,9 +272,24 @@ class Clusters:
 
     @staticmethod
     def sizes(arrays: ClusterArrays) -> dict[str, int]:
-        """What the clusters are made of."""
+        """What they are made of; to count, an event costs the filters of satisfied predicates, and all."""
         filters, clusters = int(arrays.size.sum()), int(arrays.shape[1])
         return {"filters": filters, "entries": len(arrays.entry), "clusters": clusters}
+
+
+class Counters(Clusters):
+    """The filters of each predicate, for counting without clusters."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        size = len(pairs.needed)
+        needed = np.full(-(-size // _ALIGNED) * _ALIGNED, UNREACHABLE, np.uint8)
+        needed[:size] = pairs.needed
+        begin, piece = np.zeros(1, np.int64), np.array([0, 1])
+        whole, in_order, shape = np.array([size]), np.empty(0, np.int32), np.array([size, 1])
+        lists = pairs.starts()[None], pairs.filter.astype(np.uint32)
+        self.arrays = ClusterArrays(
+            begin.astype(np.uint8), needed, begin, whole, piece, in_order, *lists, shape
+        )
 
 
 def _pieces(

@@ -29,7 +29,7 @@ from evflow.matching.held import Held
 from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
-from evflow.matching.twophase.cluster import Clusters
+from evflow.matching.twophase.cluster import Clusters, Counters
 from evflow.matching.twophase.compiled import (
     Columns,
     Rows,
@@ -40,7 +40,6 @@ from evflow.matching.twophase.compiled import (
     save_arrays,
     words_of,
 )  # fmt: skip
-from evflow.matching.twophase.count import Counters
 from evflow.matching.twophase.predicates import NEVER, UNREACHABLE, Constraints, codes_of, pairs_of
 from evflow.matching.twophase.scratch import (
     BLOCK,
