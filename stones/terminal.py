@@ -248,15 +248,13 @@ class _Caller(Actor):
         handler = self._handlers[input]
         if input == RAW:
             self._raw(handler, batch)
-        elif self._batch:
+            return
+        if self._batch:
             try:
                 handler(batch)
             except BaseException as error:  # noqa: BLE001  a handler may raise anything, sys.exit() too
                 self.context.fault(batch, error)
-        else:
-            self._each(handler, batch)
-
-    def _each(self, handler: Handler, batch: EventBatch) -> None:
+            return
         events, done = iter(batch), False
         while not done:
             # Outside of the loop, which has nothing else to do for an event.

@@ -296,7 +296,7 @@ class EventBatch:
     def __iter__(self) -> Iterator[View]:
         view = self.schema.made.get("view class") or view_class(self.schema)
         if self.rows == 1 and self.selection is None:
-            return iter((view(self.buffer, 0, self, 0),))
+            return iter((view(self._buffer or self.buffer, 0, self, 0),))
         return map(view, repeat(self.buffer), self.starts(), repeat(self), count())
 
     def places(self) -> Offsets | None:

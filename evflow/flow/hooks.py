@@ -52,19 +52,19 @@ class Hooks:
         """Calls all hooks, or those only that need nothing but the links; one that has failed waits a
         second."""
         for hook in self._known:
-            if hook.links or not links:
-                self._call(hook)
-
-    def _call(self, hook: _Known) -> None:
-        if hook.failed and time.monotonic() < (hook.due or 0.0):
-            return
-        try:
-            hook.due, hook.failed = hook.call(time.monotonic()), False
-        except CONTAINED as error:
-            hook.due, hook.failed = time.monotonic() + _AFTER_FAILURE, True
-            mishaps.tell(_log, f"flow {self._name}", "what is called in each turn failed", error)
+            if (links and not hook.links) or (hook.failed and time.monotonic() < (hook.due or 0.0)):
+                continue
+            try:
+                hook.due, hook.failed = hook.call(time.monotonic()), False
+            except CONTAINED as error:
+                hook.due, hook.failed = time.monotonic() + _AFTER_FAILURE, True
+                mishaps.tell(_log, f"flow {self._name}", "what is called in each turn failed", error)
 
     @property
-    def due(self) -> list[float]:
-        """When hooks are to be called next at the latest, as ``time.monotonic`` tells it."""
-        return [hook.due for hook in self._known if hook.due is not None]
+    def due(self) -> float | None:
+        """When one is to be called next at the latest, as ``time.monotonic`` tells it; None if none is."""
+        due = None
+        for hook in self._known:
+            if hook.due is not None and (due is None or hook.due < due):
+                due = hook.due
+        return due

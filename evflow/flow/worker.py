@@ -463,7 +463,7 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now = time.monotonic()
-        due = [self._net.next_due(now), *self._hooks.due]
+        due = [self._net.next_due(now), self._hooks.due]
         if self.engine.restless:
             due += self.engine.next_due(now), self.engine.stalls.next_due()
         if self._end is not None:
@@ -573,8 +573,9 @@ class Worker:
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""
-        if self.engine.pending or self._handed.waiting or self.engine.emitters:
-            self.engine.run()
+        engine = self.engine
+        if engine.pending or self._handed.waiting or engine.emitters:
+            engine.run()
             self.run_inner()
         self._entry = None
 

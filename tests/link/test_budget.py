@@ -166,7 +166,9 @@ def test_stone_that_takes_nothing_does_not_stop_the_other_channels_of_its_peer()
     b.hub.remote_inputs.enter("shut", b.slots["end"])
     guest = Greedy(network, "guest", "end")
     guest.open(200)
-    b.hub.downstream.blocked = lambda slot, bridge="", *r, **n: bridge != "bridge 199"  # type: ignore[method-assign]
+    b.hub.downstream.blocked = (  # type: ignore[method-assign]
+        lambda slot, leaving=False, inlet=None: inlet is None or inlet.bridge != "bridge 199"
+    )
     del guest.sent[199]
     guest.pour(40 << 10)
     assert waiting(b.hub) > MEMORY // 2

@@ -66,7 +66,7 @@ def forgets_what_comes_of_a_duplicate(patch: Patch) -> None:
 
 
 def never_blocks(patch: Patch) -> None:
-    patch.setattr(Downstream, "blocked", lambda self, slot, bridge="", repeats=False: False)
+    patch.setattr(Downstream, "blocked", lambda self, slot, leaving=False, inlet=None: False)
 
 
 def gives_no_credit_back(patch: Patch) -> None:

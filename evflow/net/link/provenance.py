@@ -29,7 +29,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgpack
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from evflow.errors import LinkError
 from evflow.net.link.messages import MOST_PATH
@@ -39,7 +39,7 @@ _ROUTES, _ALL_ROUTES = 10_000, 200_000
 """Routes that are known of one bridge: those of one peer, and all."""
 
 
-class Provenance(NamedTuple):
+class Provenance(Struct, frozen=True, gc=False):
     """The provenance of a frame.
 
     Attributes:
@@ -82,6 +82,8 @@ class Seen:
         self._ends: dict[bytes, tuple[str, str]] = {}
         # By peer, each with what was quiet longest first.
         self._routes: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
+        # The route, peer and stone of what was seen last.
+        self._latest: tuple[bytes, str, str] | None = None
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -109,12 +111,19 @@ class Seen:
         last = self._paths.get(route)
         if last is not None and tag.path <= last:
             return False
+        self._paths[route] = tag.path
+        if self._latest != (route, peer, stone):
+            self._use(route, peer, stone)
+        return True
+
+    def _use(self, route: bytes, peer: str, stone: str) -> None:
+        """Notes that something came along a route."""
+        self._latest = route, peer, stone
         before, now = self._ends.get(route), (peer, stone)
         if before != now:
             if before is not None:
                 self._leave(before[0], route)
             self._ends[route] = now
-        self._paths[route] = tag.path
         routes = self._routes.get(peer)
         if routes is None:
             routes = self._routes[peer] = OrderedDict()
@@ -125,7 +134,6 @@ class Seen:
             self._forget_quiet(routes)
         elif len(self._paths) > _ALL_ROUTES:
             self._forget_quiet(next(iter(self._routes.values())))
-        return True
 
     def make_safe(self, route: bytes, path: tuple[int, ...]) -> bool:
         """Notes that a frame that was seen is safe; gives whether that is new."""
@@ -141,6 +149,7 @@ class Seen:
 
     def _forget(self, route: bytes) -> None:
         peer, _ = self._ends.pop(route)
+        self._latest = None
         self._safe.pop(route, None)
         del self._paths[route]
         self._leave(peer, route)

@@ -64,6 +64,11 @@ class RemoteInputs:
         """All inlets, former ones first."""
         return [*self.former, *self.inlets.values()]
 
+    @property
+    def changing(self) -> bool:
+        """Whether ``tidy`` may have something to do."""
+        return bool(self.former or self._staying)
+
     def begin(self, slots: Mapping[str, Slot]) -> None:
         """Sets the stones that others may send to."""
         self.slots = dict(slots)
@@ -71,6 +76,7 @@ class RemoteInputs:
     def enter(self, name: str, slot: Slot) -> None:
         """From now on others may send to a stone. In place of one of the same name it goes on with what that
         one's inlets have; those whose input it has not are closed."""
+        self._hub.restless = True
         self.slots[name] = slot
         self._staying.discard(name)
         self._tries = Counter({key: tries for key, tries in self._tries.items() if key[2] != name})
@@ -92,6 +98,7 @@ class RemoteInputs:
         """
         if self.slots.pop(name, None) is None:
             return
+        self._hub.restless = True
         inlets = [inlet for inlet in self.all() if inlet.slot.name == name]
         if name in self._hub.downstream and any(inlet.pending for inlet in inlets):
             self._stay(name, inlets, reason)

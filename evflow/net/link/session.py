@@ -22,7 +22,7 @@ from evflow.mishaps import CONTAINED
 from evflow.net.link import messages as m
 from evflow.net.link.attributes import kept
 from evflow.net.link.attributes import unpack as unpack_attributes
-from evflow.net.link.inlet import Arrived, Inlet
+from evflow.net.link.inlet import FRAME, Arrived, Inlet
 from evflow.net.link.outlet import Frame, Outlet, smoothed
 from evflow.net.link.provenance import Provenance
 from evflow.schema import Schema
@@ -69,6 +69,7 @@ class Session:
         round_trip: seconds, smoothed; 0.0 until measured.
         next_due: when ``tick`` is needed next, as it has found.
         inlets: the peer's channel number → inlet.
+        borrows: whether it has blocks of the peer's that may be given back at any time.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Session:
         self._schemas: dict[int, Schema] = {}
         self._texts_size = 0
         self._sharing = False
-        self._borrows = False  # whether it has blocks of the peer's that may be given back at any time
+        self.borrows = False
         self._touched = True
         self._noted = self._busy = False  # whether a note was sent since the last tick; events since a ping
         self._spared = 0
@@ -128,12 +129,18 @@ class Session:
         """
         self.heard = now
         self._unheard = 0
-        self._touched = True
-        handle = self._on.get(type(message))
+        kind = type(message)
+        if kind is not m.Data and kind is not m.Ack:
+            self._touch()
+        handle = self._on.get(kind)
         if handle is None:
             return False
         handle(message, body, now)
         return True
+
+    def _touch(self) -> None:
+        """Has ``tick`` called at the end of the turn."""
+        self._touched = self._hub.restless = True
 
     # --- time
 
@@ -176,7 +183,8 @@ class Session:
         if self._unheard + len(body) > _MOST_UNHEARD:
             return False
         self._unheard += len(body)
-        self._touched = self._noted = True
+        self._noted = True
+        self._touch()
         return self._hub.transport.send(self._conduit, m.pack(m.Note(topic)), memoryview(body))
 
     def reject(self, inlets: Collection[Inlet], reason: str) -> None:
@@ -208,7 +216,7 @@ class Session:
         """True if ``tick`` may have something to do."""
         if (
             self._touched
-            or self._borrows
+            or self.borrows
             or self.broken
             or now >= self.next_due
             or self._hub.downstream.closes
@@ -334,7 +342,6 @@ class Session:
         inlet = self.inlets.get(message.channel)
         if inlet is not None:
             inlet.sent_before = max(message.sequence, inlet.sent_before)
-            self._hub.arrived(inlet)
 
     def _on_note(self, message: m.Note, body: Any, now: float) -> None:
         self._hub.notes.take(self.peer, message.topic, body, now)
@@ -365,24 +372,21 @@ class Session:
             body = self._hub.transport.view(self._conduit, place)
         if body is None:
             raise LinkError(f"peer {self.peer}: a frame in channel {channel} without its events")
+        batch: EventBatch | None = None
+        extra = 0
         try:
             batch = self._batch(message, body)
+            if batch.attributes is not None:
+                extra = kept(batch.attributes)
         except (SchemaError, LinkError) as error:
-            batch = None
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
-        tag = (
-            Provenance(message.route, tuple(message.path))
-            if message.route
-            else Provenance(inlet.stream, (message.sequence,))
-        )
-        extra = 0 if batch is None or batch.attributes is None else kept(batch.attributes)
-        arrived = Arrived(message.sequence, batch, len(memoryview(body)), tag, extra)
-        if not inlet.admits(arrived):
+        route, sequence, size = message.route, message.sequence, len(memoryview(body))
+        tag = Provenance(route, tuple(message.path)) if route else Provenance(inlet.stream, (sequence,))
+        if inlet.arrive(Arrived(sequence, batch, size, tag, size + extra + FRAME)):
+            self._hub.waiting[inlet] = None
+        else:
             self.reject([inlet], self._no_room())
-            return
-        inlet.arrive(arrived)
-        self._hub.arrived(inlet)
 
     def _no_room(self) -> str:
         most = self._hub.budget.total
@@ -420,7 +424,7 @@ class Session:
 
     def _on_share(self, message: m.Share, body: Any, now: float) -> None:
         opened = self._hub.transport.open_share(self._conduit, message.name, message.size, message.nonce)
-        self._borrows = self._borrows or opened
+        self.borrows = self.borrows or opened
         self._send(m.Shared(opened))
 
     def _on_shared(self, message: m.Shared, body: Any, now: float) -> None:
@@ -446,7 +450,11 @@ class Session:
 
     def _send(self, message: m.Message, body: memoryview | None = None) -> None:
         if not self._hub.transport.send(self._conduit, m.pack(message), body):
-            self.broken = True
+            self._break()
+
+    def _break(self) -> None:
+        """Has the session ended at the end of the turn."""
+        self.broken = self._hub.restless = True
 
     def pump(self, outlet: Outlet) -> None:
         """Sends what an outlet has and the peer has room for."""
@@ -457,7 +465,7 @@ class Session:
                 outlet.sent(frame)
             except CONTAINED as error:
                 # It stays the outlet's, and goes over the next session.
-                self.broken = True
+                self._break()
                 mishaps.tell(
                     _log, f"link to {self.peer}", "a frame could not be sent: the session ends", error
                 )

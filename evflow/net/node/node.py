@@ -378,10 +378,14 @@ class Links:
         """Takes what had come over the sockets when the bell slept last, and runs it."""
         # Frames that have waited are handled at the end of the turn.
         if self.bell.ready:
+            hub = self._hub
             # Handlers run when the sockets have been read: while one runs, another thread reads them.
-            with self._hub.serving:
+            hub.serving.now = True
+            try:
                 self._receive(now)
-            self._hub.handle(now)
+            finally:
+                hub.serving.now = False
+            hub.handle(now)
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
@@ -391,8 +395,9 @@ class Links:
             self._hub.finish(now)
 
     def _receive(self, now: float) -> None:
-        self._sockets.receive(self._hub.receive, now)
-        for connection, reason in self._sockets.refusals():
+        sockets = self._sockets
+        sockets.receive(self._hub.receive, now)
+        for connection, reason in sockets.refusals() if sockets.refused else ():
             link = self._hub.connections.get(connection)
             if link is not None:
                 link.barred_by(reason, now)

@@ -14,12 +14,13 @@ then says over the connection that he has. The name is an abstract one: a killed
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import re
 import secrets
 import socket
 import struct
+from ctypes import get_errno
+from errno import EAGAIN, ECONNRESET
 
 from evflow.codgen.express import Express
 from evflow.errors import LinkError
@@ -37,8 +38,11 @@ _log = logging.getLogger("evflow.node")
 
 # It never waits, so it keeps the interpreter, or a thread that computes has that for milliseconds.
 _recv = ctypes.PyDLL(None, use_errno=True).recv
-_recv.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+_recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _recv.restype = ctypes.c_ssize_t
+# As a plain number: those of socket are enumerations, and after a sleep each bit of code that Python has to
+# look at takes microseconds.
+_NOW = int(socket.MSG_DONTWAIT)
 
 
 class Shortcut:
@@ -48,6 +52,8 @@ class Shortcut:
         passed: messages that this side has sent over the connection, from the one on that tells of it.
         ended: whether the other side is gone, and all that it had sent was taken.
         descriptor: the number of the socket over which messages come; None without one.
+        waiting: the next message, if it waits for one of the connection, so that nothing is to be read; with
+            how many must have come over that before it.
     """
 
     def __init__(self, connected: socket.socket | None, listener: socket.socket | None, token: bytes) -> None:
@@ -56,6 +62,7 @@ class Shortcut:
         self.descriptor: int | None = None
         self._socket: socket.socket | None = None
         self._buffer = ctypes.create_string_buffer(_LENGTH)
+        self._address = ctypes.addressof(self._buffer)
         self._view = memoryview(self._buffer)
         self._listener = listener
         self._token = token
@@ -63,8 +70,7 @@ class Shortcut:
         self._came: int | None = None
         self._broken = False
         self._lent: set[Express] = set()
-        # The next message, and how many must have come over the connection before it.
-        self._waiting: tuple[int, bytes] | None = None
+        self.waiting: tuple[int, bytes] | None = None
         if connected is not None:
             self._use(connected)
 
@@ -134,11 +140,6 @@ class Shortcut:
                 connected.close()
         return self._socket is not None
 
-    @property
-    def waits(self) -> bool:
-        """True if the next message waits for one of the connection, so that nothing is to be read."""
-        return self._waiting is not None
-
     def send(self, data: bytes) -> bool:
         """Sends a message; False if it has to go over the connection."""
         # The first goes over the connection: it tells of the shortcut.
@@ -168,36 +169,29 @@ class Shortcut:
         if self._came is not None:
             self._came += 1
 
-    def receive(self) -> bytes | None:
-        """Takes the next message, if it is here and was sent before the next one of the connection."""
-        if self._waiting is None:
-            size = self._read()
-            if not size:
-                return None
-            # What is too short or too long is not a message, which who takes it will find.
-            count = _COUNT.unpack_from(self._view)[0] if size >= _COUNT.size else 0
-            self._waiting = count, bytes(self._view[_COUNT.size : size])
-        count, message = self._waiting
-        if self._came is None or count > self._came:
-            return None
-        self._waiting = None
-        return message
-
-    def _read(self) -> int:
-        """The bytes of the next message, which are in the buffer then; 0 if there is none."""
-        if self.descriptor is None:
-            return 0
-        size: int = _recv(self.descriptor, self._buffer, _LENGTH, socket.MSG_DONTWAIT)
-        if size > 0:
-            return size
-        problem = ctypes.get_errno() if size else 0
-        if problem == errno.EAGAIN:
-            return 0
-        if problem == errno.ECONNRESET:
-            # The other side has gone with messages unread; those that it had sent follow.
-            return self._read()
-        self.ended = True
-        return 0
+    def receive(self, most: int) -> list[bytes]:
+        """Takes the messages that are here and were sent before the next one of the connection, at most so
+        many."""
+        taken: list[bytes] = []
+        came, descriptor = self._came, self.descriptor
+        while came is not None and descriptor is not None and len(taken) < most:
+            if self.waiting is None:
+                size: int = _recv(descriptor, self._address, _LENGTH, _NOW)
+                if size < 0 and get_errno() == ECONNRESET:
+                    # The other side has gone with messages unread; those that it had sent follow.
+                    continue
+                if size <= 0:
+                    self.ended = not size or get_errno() != EAGAIN
+                    break
+                # What is too short or too long is not a message, which who takes it will find.
+                count = _COUNT.unpack_from(self._view)[0] if size >= _COUNT.size else 0
+                self.waiting = count, bytes(self._view[_COUNT.size : size])
+            count, message = self.waiting
+            if count > came:
+                break
+            self.waiting = None
+            taken.append(message)
+        return taken
 
     def close(self) -> None:
         """Ends it; the other side still gets what was sent."""

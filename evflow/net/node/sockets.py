@@ -127,6 +127,7 @@ class Sockets:
 
     Attributes:
         pace, reserve, spare: give room where large events are sent from; see ``Arena``.
+        refused: what ``refusals`` will tell.
     """
 
     def __init__(self, keys: KeyRing | None, heartbeat: float, shared_memory: bool) -> None:
@@ -149,7 +150,7 @@ class Sockets:
         # Until they are over, and the connection by what tells of it.
         self._handshakes: dict[Dialled, Handshake] = {}
         self._shaking: dict[Socket, Dialled] = {}
-        self._refusals: list[tuple[Dialled, str]] = []
+        self.refused: list[tuple[Dialled, str]] = []
         self._sharing: dict[Connection, Sharing] = {}
         self._shared_memory = shared_memory
         self._shortcuts: dict[Connection, Shortcut] = {}
@@ -408,7 +409,7 @@ class Sockets:
         """Watches a shortcut as long as something is to be read there, and forgets one that has ended."""
         if shortcut.ended:
             self.leave_shortcut(connection)
-        elif shortcut.waits:
+        elif shortcut.waiting:
             self._unwatch(shortcut)
         elif shortcut.descriptor is not None and shortcut.descriptor not in self._watched:
             self._watched[shortcut.descriptor] = connection
@@ -421,16 +422,14 @@ class Sockets:
     def _take_due(
         self, connection: Connection, shortcut: Shortcut, take: Receive, now: float, most: int
     ) -> None:
-        """Takes what has come by a shortcut and need not wait, at most so many messages."""
-        for _ in range(most):
-            data = shortcut.receive()
-            if data is None:
-                break
+        """Takes what has come by a shortcut and need not wait, about so many messages at most."""
+        for data in shortcut.receive(most):
             take(connection, data, None, now)
             # The connection may be given up because of what came.
             if self._shortcuts.get(connection) is not shortcut:
                 return
-        self._tend(connection, shortcut)
+        if shortcut.waiting or shortcut.ended or shortcut.descriptor not in self._watched:
+            self._tend(connection, shortcut)
 
     # --- what comes
 
@@ -467,11 +466,11 @@ class Sockets:
             return
         self._watch_no_longer(connection)
         if outcome:
-            self._refusals.append((connection, outcome))
+            self.refused.append((connection, outcome))
 
     def refusals(self) -> list[tuple[Connection, str]]:
         """The connections whose other side has refused to shake hands since this was asked last, and why."""
-        told, self._refusals = self._refusals, []
+        told, self.refused = self.refused, []
         return list(told)
 
     def _receive_one(self, socket: Socket, of: int | Dialled, take: Receive, now: float) -> bool:
@@ -495,7 +494,7 @@ class Sockets:
             self._take_due(connection, shortcut, take, now, _MOST_AHEAD)
             shortcut.came()
         take(connection, data, body, now)
-        if shortcut is not None and shortcut.waits and self._shortcuts.get(connection) is shortcut:
+        if shortcut is not None and shortcut.waiting and self._shortcuts.get(connection) is shortcut:
             self._take_due(connection, shortcut, take, now, _AT_ONCE)
         return True
 
