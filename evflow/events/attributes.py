@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ MOST_ATTRIBUTES = 1_000
 
 _DTYPES: dict[str, Any] = {"i": np.int64, "f": np.float64, "s": object}
 _EMPTY: dict[str, Any] = {"i": 0, "f": 0.0, "s": ""}
+_PLAIN: dict[type, str] = {int: "i", float: "f", str: "s"}
+_LOWEST, _HIGHEST = i64.bounds
+_SHORT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +42,53 @@ class AttributeColumn:
     kind: str
     values: np.ndarray[Any, np.dtype[Any]]
     present: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Row(NamedTuple):
+    """The attributes that one event has, checked.
+
+    Attributes:
+        names: their names.
+        kinds: the kind of each, see ``AttributeColumn``.
+        values: the values.
+    """
+
+    names: tuple[str, ...]
+    kinds: str
+    values: tuple[AttributeValue, ...]
+
+
+def row_of(values: Mapping[str, AttributeValue]) -> Row:
+    """The attributes of one event, from a mapping that may change afterwards.
+
+    Args:
+        values: name → value.
+
+    Raises:
+        SchemaError: see ``Attributes.constant``.
+    """
+    kinds = ""
+    if type(values) is dict and len(values) <= MOST_ATTRIBUTES:
+        for name, value in values.items():
+            kind = _PLAIN.get(type(value), "")
+            if kind == "i" and not _LOWEST <= value <= _HIGHEST:
+                break
+            if not kind or not _is_plain(name) or (kind == "s" and not _is_plain(value)):
+                break
+            kinds += kind
+        else:
+            return Row(tuple(values), kinds, tuple(values.values()))
+    # What is not plainly right is looked at more closely.
+    one = Attributes.constant(values, 1).present()
+    return Row(tuple(one.columns), "".join(c.kind for c in one.columns.values()), (*one.of(0).values(),))
+
+
+def alike(one: Row | None, other: Row | None) -> bool:
+    """Whether the attributes of two events have the same names and kinds, so that they fit into the same
+    columns."""
+    if one is None or other is None:
+        return one is other
+    return one.names == other.names and one.kinds == other.kinds
 
 
 class Attributes:
@@ -62,6 +112,19 @@ class Attributes:
         """
         names = dict.fromkeys(name for row in rows if row for name in row)
         return cls({name: _column(name, [(row or {}).get(name) for row in rows]) for name in names})
+
+    @classmethod
+    def from_alike(cls, rows: Sequence[Row]) -> Attributes:
+        """Columns from the attributes of one event or more, all of the same names and kinds."""
+        names, kinds, _ = rows[0]
+        present = np.ones(len(rows), np.bool_)
+        columns = zip(*[row.values for row in rows], strict=True)
+        return cls(
+            {
+                name: AttributeColumn(kind, np.array(column, _DTYPES[kind]), present)
+                for name, kind, column in zip(names, kinds, columns, strict=True)
+            }
+        )
 
     @classmethod
     def from_lists(cls, lists: Mapping[str, Sequence[AttributeValue | None]]) -> Attributes:
@@ -191,6 +254,11 @@ def _column_of_many(name: str, values: Sequence[Any]) -> AttributeColumn:
     # Whether the different ones are any good says it of all.
     kind = _column(name, list(set(values))).kind
     return AttributeColumn(kind, np.array(values, _DTYPES[kind]), np.ones(len(values), np.bool_))
+
+
+def _is_plain(text: object) -> bool:
+    """Whether this is a text of which nothing can be wrong."""
+    return type(text) is str and text.isascii() and len(text) < _SHORT
 
 
 def _kind(name: str, value: object) -> str:

@@ -12,7 +12,7 @@ from evflow.codgen.objects import Append, Words, append_bytes, append_event, is_
 from evflow.codgen.tables import append_listed
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError, SchemaError
-from evflow.events.attributes import Attributes
+from evflow.events.attributes import Attributes, Row, row_of
 from evflow.events.batch import EventBatch
 from evflow.events.columns.direct import TABLE, small_table
 from evflow.events.encode import LARGE, Piece, encoder, encoder_parts
@@ -352,15 +352,13 @@ class Entry:
                 f"stone {self.name!r}: expected an event, such as {made}, found {shown(event)}; submit_batch "
                 "takes tables and lists of events"
             )
-        item = self._stored(schema, taken if isinstance(taken, tuple) else self._encoded(schema, event))
+        parts = taken if isinstance(taken, tuple) else self._encoded(schema, event)
         # A view brings attributes along; a plain event has none.
         carried = getattr(event, "attrs", None) if attrs is None else attrs
-        if carried:
-            batch = item if isinstance(item, EventBatch) else EventBatch.from_encoded(schema, [item[1]])
-            batch = batch.with_attributes(Attributes.constant(carried, 1))
-            worker.enter(queue, batch, timeout)
-            return
+        item = self._stored(schema, parts, row_of(carried) if carried else None)
         worker.enter(queue, item, timeout)
+        if carried:
+            return
         self._came += _LARGE_AS if isinstance(item, EventBatch) else 1
         if self._came >= _MANY and not isinstance(event, View):
             self._shorten(event.__class__, schema)
@@ -372,13 +370,14 @@ class Entry:
             return (encoder(schema)(event),)
         return encoder_parts(schema)(event)
 
-    def _stored(self, schema: Schema, parts: tuple[Piece, ...]) -> Item:
+    def _stored(self, schema: Schema, parts: tuple[Piece, ...], row: Row | None) -> Item:
         size = nbytes_of(parts)
         placed = self._placed(size, parts) if size >= LARGE else None
         if placed is None:
             # What is one piece of bytes already is not copied by this.
-            return schema, b"".join(parts)
-        return EventBatch(schema, placed, 1, None if schema.width else running((size,), 1))
+            return schema, b"".join(parts), row
+        attributes = None if row is None else Attributes.from_alike([row])
+        return EventBatch(schema, placed, 1, None if schema.width else running((size,), 1), None, attributes)
 
     def _placed(self, size: int, parts: tuple[Piece, ...]) -> ByteArray | None:
         """A large event where it is sent from, if there is such a place: then nobody has to copy it again."""
@@ -433,7 +432,7 @@ class Entry:
     def _handing(self, schema: Schema) -> Callable[[Any], None]:
         """What takes events of a schema of fixed width that handlers submit."""
         enter, queue, encode = self._worker.enter_inner, self._queue, encoder(schema)
-        return lambda event: enter(queue, (schema, encode(event)))
+        return lambda event: enter(queue, (schema, encode(event), None))
 
     def __getattr__(self, name: str) -> Any:
         """What the stone itself has programs do with it; see ``Acting.controls``."""

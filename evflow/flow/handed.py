@@ -16,8 +16,7 @@ from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.flow.source_queue import Item
-from evflow.schema import Schema
+from evflow.flow.source_queue import Item, Single, are_alike, batch_of
 
 _BESIDE = 64
 """Bytes that a submission takes beside its events, about."""
@@ -193,26 +192,26 @@ class Handed:
         if isinstance(first, EventBatch):
             size, batch = _size(first), first
         else:
-            events = [first[1], *_alike(queue.items, first[0])]
-            size, taken = sum(map(len, events)) + _BESIDE * len(events), len(events)
-            batch = EventBatch.from_encoded(first[0], events)
+            events = [first, *_alike(queue.items, first)]
+            size, taken = sum(map(_size, events)), len(events)
+            batch = batch_of(events)
         queue.bytes -= size
         self._size -= size
         self.waiting -= taken
         return batch
 
 
-def _alike(items: deque[Item], schema: Schema) -> Iterator[bytes]:
-    """Takes out the single events that come first, as many as may be run together."""
+def _alike(items: deque[Item], first: Single) -> Iterator[Single]:
+    """Takes out the single events that come first and are like another, as many as may be run together."""
     count, size = 1, 0
     while items and count < _TOGETHER and size < _TOGETHER_BYTES:
         item = items[0]
-        if isinstance(item, EventBatch) or item[0] is not schema:
+        if isinstance(item, EventBatch) or not are_alike(first, item):
             return
         items.popleft()
         count += 1
         size += len(item[1])
-        yield item[1]
+        yield item
 
 
 def _size(item: Item) -> int:

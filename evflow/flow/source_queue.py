@@ -2,7 +2,8 @@
 
 Events of one schema are encoded into the queue's submit buffer, back to back, and the engine's thread takes
 all of them as one batch: batches form exactly while the engine is busy, and an event never waits for a batch
-to fill. Everything else, as a batch or an event with attributes, is an item of the queue.
+to fill. Everything else, as a batch or an event with attributes, is an item of the queue; single events that
+are alike become a batch there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from evflow import mishaps
 from evflow.codgen.express import Express
@@ -19,6 +20,7 @@ from evflow.codgen.native import is_busy
 from evflow.engine.gate import gate_of
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import FlowError
+from evflow.events.attributes import Attributes, Row, alike
 from evflow.events.batch import EventBatch
 from evflow.events.encode import LARGE
 from evflow.events.gather import Room, address_of
@@ -34,8 +36,11 @@ _JOINED = 64 << 10
 _TOGETHER = 512 << 10
 """Bytes up to which batches become one where that needs no copy."""
 
-Item = EventBatch | tuple[Schema, bytes]
-"""A batch, or an event with its schema."""
+Single = tuple[Schema, bytes, Row | None]
+"""An event: its schema, its bytes, and its attributes, if it has any."""
+
+Item = EventBatch | Single
+"""A batch, or an event."""
 
 
 class SourceQueue:
@@ -103,7 +108,7 @@ class SourceQueue:
             self._items.append(item)
             self._came += 1
             needed, rows, size = buffer.least, 1, _size(item)
-            if isinstance(item, tuple) and item[0] is buffer.schema:
+            if isinstance(item, tuple) and item[0] is buffer.schema and item[2] is None:
                 # It found no room in the submit buffer, but counts as one of its events.
                 self._laid += size
                 needed = max(needed, size)
@@ -274,7 +279,7 @@ def _groups(items: list[Item]) -> Iterator[list[Item]]:
         if isinstance(item, tuple):
             # A large event stays alone, so that it is not copied.
             length = len(item[1])
-            joins = isinstance(first, tuple) and first[0] is item[0] and size + length <= _JOINED
+            joins = isinstance(first, tuple) and are_alike(first, item) and size + length <= _JOINED
         else:
             at, length = address_of(item.data), len(item.data)
             joins = at == end and size + length <= _TOGETHER and _plain(item)
@@ -296,12 +301,23 @@ def _joined(group: list[Item]) -> list[tuple[EventBatch, int]]:
         if isinstance(first, EventBatch):
             batches = [item for item in group if isinstance(item, EventBatch)]
             return [(EventBatch.concat(batches) if len(batches) > 1 else first, len(group))]
-        events = [item[1] for item in group if isinstance(item, tuple)]
-        return [(EventBatch.from_encoded(first[0], events), len(group))]
+        return [(batch_of([item for item in group if isinstance(item, tuple)]), len(group))]
     except MemoryError:
         if len(group) == 1:
             raise
         return [one for item in group for one in _joined([item])]
+
+
+def are_alike(one: Single, other: Single) -> bool:
+    """Whether two events may be in one batch."""
+    return one[0] is other[0] and alike(one[2], other[2])
+
+
+def batch_of(events: Sequence[Single]) -> EventBatch:
+    """Events that are alike as one batch."""
+    rows = [row for _, _, row in events if row is not None]
+    attributes = Attributes.from_alike(rows) if rows else None
+    return EventBatch.from_encoded(events[0][0], [data for _, data, _ in events], attributes)
 
 
 def _plain(batch: EventBatch) -> bool:

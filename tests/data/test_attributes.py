@@ -10,7 +10,7 @@ from strategies import some
 
 import evflow as ev
 from evflow.errors import SchemaError
-from evflow.events.attributes import Attributes
+from evflow.events.attributes import Attributes, alike, row_of
 
 _ROWS = st.lists(
     st.fixed_dictionaries(
@@ -43,6 +43,24 @@ def test_attributes_from_rows_are_the_rows(rows: list[dict[str, Any]]) -> None:
         assert column.values.dtype == {"i": np.int64, "f": np.float64, "s": object}[column.kind]
         assert column.present.dtype == np.bool_
         assert len(column.values) == len(column.present) == len(rows)
+
+
+@some
+@given(_ROWS)
+def test_attributes_of_events_that_are_alike_are_their_rows(rows: list[dict[str, Any]]) -> None:
+    made = [row_of(row) for row in rows]
+    for one, row in zip(made, rows, strict=True):
+        together = [other for other in zip(made, rows, strict=True) if alike(one, other[0])]
+        attributes = Attributes.from_alike([other for other, _ in together])
+        assert rows_of(attributes, len(together)) == [found for _, found in together]
+        assert "".join(column.kind for column in attributes.columns.values()) == one.kinds
+        assert one.values == tuple(row.values())
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, "\ud800", b"b", [1], 1j])
+def test_attribute_that_cannot_be_one_is_refused_for_one_event_too(value: Any) -> None:
+    with pytest.raises(SchemaError, match="attribute wrong"):
+        row_of({"fine": 1, "wrong": value})
 
 
 @some

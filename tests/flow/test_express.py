@@ -111,7 +111,7 @@ def test_events_are_sent_once_and_in_order_whoever_sends_them(
                 for _ in range(count):
                     event = kind(number)  # type: ignore[call-arg]
                     if not append(event):
-                        queue.put((kind.schema, encoder(kind.schema)(event)))
+                        queue.put((kind.schema, encoder(kind.schema)(event), None))
                     number += 1
             else:
                 events = [kind(n) for n in range(number, number + count)]  # type: ignore[call-arg]
@@ -119,7 +119,7 @@ def test_events_are_sent_once_and_in_order_whoever_sends_them(
                 if step == "batch":
                     queue.put(ev.EventBatch.from_events(events))
                 for event in events if step == "event" else ():
-                    queue.put((kind.schema, encoder(kind.schema)(event)))
+                    queue.put((kind.schema, encoder(kind.schema)(event), None))
         turn(False)
         assert [n for frame in wire.frames for n in frame] == list(range(number))
         assert at_once > 0 or not steps or steps[0][0] != "submit"

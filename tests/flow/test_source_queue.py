@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.codgen.objects import append_bytes, append_event
 from evflow.engine.topology import Slot
+from evflow.events.attributes import row_of
 from evflow.events.encode import encoder
 from evflow.flow import submit_buffer
 from evflow.flow.source_queue import Marks, SourceQueue
@@ -69,10 +70,28 @@ def test_a_queue_gives_in_order_what_went_in(kind: type[ev.Event], steps: list[t
         for event in [] if step == "batch" else events:
             # What finds no room goes the long way, which makes room for what follows.
             if step == "event" or not append(event):
-                queue.put((kind.schema, encoder(kind.schema)(event)))
+                queue.put((kind.schema, encoder(kind.schema)(event), None))
     assert queue.waiting == (len(given_) > len(taken))
     assert taken + numbers(queue) == given_
     assert not queue.waiting
+
+
+_ATTRIBUTES = st.dictionaries(
+    st.sampled_from("kl"), st.one_of(st.integers(0, 9), st.floats(0, 9), st.text(max_size=3)), max_size=2
+)
+
+
+@settings(deadline=None, max_examples=tried(25))
+@given(st.lists(_ATTRIBUTES, max_size=40))
+def test_events_keep_their_attributes_whatever_events_wait_beside_them(rows: list[dict[str, Any]]) -> None:
+    """Also where a name is text in one event and a number in the next."""
+    queue, _ = opened(Rec)
+    for number, row in enumerate(rows):
+        queue.put((Rec.schema, encoder(Rec.schema)(Rec(number)), row_of(row) if row else None))
+    batches = list(queue.take())
+    assert [(event.number, event.attrs) for batch in batches for event in batch] == list(enumerate(rows))
+    kinds = [[(name, type(value)) for name, value in row.items()] for row in rows]
+    assert len(batches) == sum(kind != before for kind, before in zip(kinds, [None, *kinds], strict=False))
 
 
 @pytest.mark.parametrize(("max_events", "max_bytes"), [(10, MANY), (MANY, 200)])
@@ -82,7 +101,7 @@ def test_a_source_queue_takes_no_more_small_events_than_may_wait(max_events: int
     for _ in range(3):
         while not queue.full:
             if not append(Rec(1)):
-                queue.put((Rec.schema, encoder(Rec.schema)(Rec(1))))
+                queue.put((Rec.schema, encoder(Rec.schema)(Rec(1)), None))
         assert len(numbers(queue)) == min(max_events, max_bytes // width)
         assert not queue.full
 
@@ -136,7 +155,7 @@ def test_batches_of_a_source_queue_stay_as_they_are_while_more_comes() -> None:
     for _ in range(200):
         for _ in range(997):
             if not append(Rec(number)):
-                queue.put((Rec.schema, encoder(Rec.schema)(Rec(number))))
+                queue.put((Rec.schema, encoder(Rec.schema)(Rec(number)), None))
             number += 1
         batches += list(queue.take())
     assert [n for batch in batches for n in batch["number"].tolist()] == list(range(number))
