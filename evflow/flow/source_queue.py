@@ -14,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import Struct
+
 from evflow import mishaps
 from evflow.codgen.express import Express
 from evflow.codgen.native import is_busy
-from evflow.engine.gate import gate_of
+from evflow.engine.gate import Way, gate_of
 from evflow.engine.topology import Slot, Topology
 from evflow.errors import FlowError
 from evflow.events.attributes import Attributes, Row, alike
@@ -43,6 +45,20 @@ Item = EventBatch | Single
 """A batch, or an event."""
 
 
+class Onward(Struct):
+    """Where events go on to from a source queue, and how many come.
+
+    Attributes:
+        way: the way from there to a bridge, if there is one that may be lent.
+        came: events that have come there so far.
+        busy: for how many times nothing is lent, since many events came.
+    """
+
+    way: Way | None
+    came: int = 0
+    busy: int = 0
+
+
 class SourceQueue:
     """The events that wait to enter at one stone.
 
@@ -58,6 +74,7 @@ class SourceQueue:
         taken: items taken out so far.
         ready: batches made of what was taken out, each with the number of items; they wait while a link
             downstream is full.
+        onward: where events go on to, found for the graph and the gate that there are now; None until then.
     """
 
     def __init__(self, slot: Slot, max_events: int, max_bytes: int) -> None:
@@ -78,6 +95,7 @@ class SourceQueue:
         self._sealed: str | None = None
         self._waiters = 0
         self._gated = False
+        self.onward: Onward | None = None
 
     # --- in the threads that submit
 
@@ -243,7 +261,7 @@ class SourceQueue:
         if self._gated:
             buffer.sync()
         elif buffer.schema is not None and not is_busy():
-            self._gated = True
+            self._gated, self.onward = True, None
             try:
                 buffer.set_gate(gate_of(self.slot, buffer.schema, topology))
             except CONTAINED as error:
@@ -251,7 +269,7 @@ class SourceQueue:
 
     def ungate(self) -> None:
         """From now on all events are taken in: the graph changes."""
-        self._gated = False
+        self._gated, self.onward = False, None
         self.buffer.set_gate(None)
 
     # --- with the lock
