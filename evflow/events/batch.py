@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -277,7 +277,8 @@ class EventBatch:
     def data(self) -> ByteArray:
         """The events back to back: uint8, 1-D, not writeable."""
         if self._data is None:
-            self._data = np.frombuffer(cast(bytes, self._buffer), _UINT8)
+            assert self._buffer is not None
+            self._data = np.frombuffer(self._buffer, _UINT8)
         return self._data
 
     @property

@@ -138,8 +138,11 @@ class SubmitBuffer:
             return taken
         assert taken is not None
         count = sum(frames)
+        if count == taken.rows:
+            self.gone = taken, frames
+            return None
         self.gone = taken.slice(0, count), frames
-        return taken.slice(count, taken.rows) if count < taken.rows else None
+        return taken.slice(count, taken.rows)
 
     def _take(self) -> EventBatch | None:
         size = self.waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -515,9 +515,9 @@ class Hub:
             # Of many links a turn concerns few.
             if link.session is None or link.session.is_due(now):
                 self._tend(link, partial(link.tick, now), now)
-        self._find_due()
+        self._find_due(inlets)
 
-    def _find_due(self) -> None:
+    def _find_due(self, inlets: Iterable[Inlet]) -> None:
         """Finds when ``finish`` is needed next."""
         trouble, inputs = self.delivery.trouble, self.remote_inputs
         due = trouble.due if trouble.why else math.inf
@@ -527,8 +527,9 @@ class Hub:
             restless = restless or session is None or session.borrows or session.broken
             if at is not None and at < due:
                 due = at
-        # Stones may let go of what frames have led to at any time.
-        restless = restless or any(inlet.pending for inlet in inputs.all())
+        for inlet in inlets:
+            # Stones may let go of what frames have led to at any time.
+            restless = restless or bool(inlet.pending)
         self._due, self.restless = due, self.restless or restless
 
     def handle(self, now: float) -> None:
