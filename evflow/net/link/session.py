@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("evflow.link")
 
-_SMALL, _SMALL_NEARBY = 4 << 10, 60 << 10
-"""Bytes up to which a frame's events travel within its header; and where there is a shortcut for it: messages
-of two parts go over ZeroMQ, and all that is sent after one waits for it."""
+SMALL = 4 << 10
+"""Bytes up to which a frame's events travel within its header."""
 
 LARGE = 64 << 10
 """Bytes from which a frame goes through shared memory, where there is some."""
@@ -94,7 +93,6 @@ class Session:
         self._schemas: dict[int, Schema] = {}
         self._texts_size = 0
         self._sharing = False
-        self._small = _SMALL
         self.borrows = False
         self._touched = True
         self._noted = self._busy = False  # whether a note was sent since the last tick; events since a ping
@@ -437,11 +435,9 @@ class Session:
 
     def _on_shortcut(self, message: m.Shortcut, body: Any, now: float) -> None:
         opened = self._hub.transport.open_shortcut(self._conduit, message.name, message.token)
-        self._small = _SMALL_NEARBY if opened else _SMALL
         self._send(m.Joined(opened))
 
     def _on_joined(self, message: m.Joined, body: Any, now: float) -> None:
-        self._small = _SMALL_NEARBY if message.opened else _SMALL
         self._hub.transport.joined(self._conduit, message.opened)
 
     def _on_close(self, message: m.Close, body: Any, now: float) -> None:
@@ -486,7 +482,7 @@ class Session:
         place: bytes | list[int] | None = None
         if frame.size >= LARGE:
             place = self._place(batch.data.data)
-        elif frame.size <= self._small:
+        elif frame.size <= SMALL:
             place = bytes(batch.buffer)
         body = batch.data.data if place is None else None
         route, path = (b"", []) if frame.tag is None else (frame.tag.route, list(frame.tag.path))

@@ -25,7 +25,7 @@ from errno import EAGAIN, ECONNRESET
 from evflow.codgen.express import Express
 from evflow.errors import LinkError
 
-MOST = 64 << 10
+MOST = 8 << 10
 """Bytes of the largest message that takes a shortcut."""
 
 _COUNT = struct.Struct(">Q")
