@@ -12,6 +12,7 @@ rounds places to 0.6 m, so matches differ by some in ten thousand.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 import subprocess
@@ -49,11 +50,10 @@ def fleet(n: int, k: float, random: np.random.Generator, skewed: bool = False) -
     return rows
 
 
-def moved(rows: np.ndarray, random: np.random.Generator) -> None:
-    rows["version"] += 1
-    angle = random.uniform(0, 2 * np.pi, len(rows))
-    rows["zone"][:, 0] += np.sin(angle) * STEP * DEGREES
-    rows["zone"][:, 1] += np.cos(angle) * STEP * DEGREES / np.cos(np.radians(46))
+def moved(zones: np.ndarray, random: np.random.Generator) -> None:
+    angle = random.uniform(0, 2 * np.pi, len(zones))
+    zones[:, 0] += np.sin(angle) * STEP * DEGREES
+    zones[:, 1] += np.cos(angle) * STEP * DEGREES / np.cos(np.radians(46))
 
 
 def main() -> None:
@@ -122,10 +122,11 @@ def measure(k: float, options: argparse.Namespace, grid: Grid) -> TileManager:
     rows.clear()
     count = 0
     while count < options.moves:
-        moved(entities, random)
+        moved(entities["zone"], random)
+        entities["version"] += 1
         order = random.permutation(len(entities))
         for start in range(0, len(order), options.batch):
-            send(entities[order[start : start + options.batch]])
+            send(entities.take(order[start : start + options.batch]))
         count += len(order)
     costs = [spent[role] / count * 1e9 for role in ("client", "frontend", "state", "tile")]
     print(
@@ -170,15 +171,13 @@ class Arrivals:
     def __init__(self) -> None:
         self.sent: dict[int, float] = {}
         self.count = 0
-        self.latencies: list[tuple[float, int]] = []
+        self.came: list[tuple[float, int, int]] = []
 
     def __call__(self, rows: np.ndarray) -> None:
         now = time.monotonic()
         self.count += len(rows)
         versions, counts = np.unique(np.maximum(rows["pub_version"], rows["sub_version"]), return_counts=True)
-        for version, count in zip(versions.tolist(), counts.tolist(), strict=True):
-            # The call that sent it may not have returned yet.
-            self.latencies.append((now - self.sent.get(version, now), count))
+        self.came += [(now, *pair) for pair in zip(versions.tolist(), counts.tolist(), strict=True)]
 
     def settle(self) -> None:
         """Waits until none have come for some seconds."""
@@ -188,9 +187,10 @@ class Arrivals:
             time.sleep(10)
 
     def quantiles(self) -> str:
-        if not self.latencies:
+        latencies = sorted((at - self.sent[version], count) for at, version, count in self.came)
+        if not latencies:
             return "no matches"
-        times, counts = (np.array(column) for column in zip(*sorted(self.latencies), strict=True))
+        times, counts = (np.array(column) for column in zip(*latencies, strict=True))
         share = np.cumsum(counts) / counts.sum()
         at = [times[np.searchsorted(share, q)] for q in (0.5, 0.9, 0.99, 1 - 1e-12)]
         return "p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f} ms".format(*(1000 * t for t in at))
@@ -218,7 +218,7 @@ def over_processes(options: argparse.Namespace) -> None:
                 call(part["id"], part["zone"][:, :3])
             client.drain(300)
             arrivals.settle()
-            arrivals.latencies.clear()
+            arrivals.came.clear()
             pids = [os.getpid(), *(pid for _, pid in running.values())]
             before, begin, count = [spent(pid)[0] for pid in pids], time.monotonic(), arrivals.count
             sent = drive(client, arrivals, entities, options, random)
@@ -265,23 +265,29 @@ def drive(
     random: np.random.Generator,
     most: int | None = None,
 ) -> int:
-    """Moves entities for some seconds, or so many; returns how many moves that were."""
+    """Moves entities for some seconds, or so many; returns how many moves that were.
+
+    They take turns in an order that has nothing to do with their places or when they came. A batch is due at
+    a moment that the rate says, and its latency begins then, also if it is sent later.
+    """
+    entities = entities.take(random.permutation(len(entities)))
+    sides = [entities.compress(entities["flags"] == flag) for flag in (0, 1)]
+    columns = [(side["id"].copy(), side["zone"][:, :3].copy()) for side in sides]
     begin, sent = time.monotonic(), 0
     while True:
-        moved(entities, random)
-        order = random.permutation(len(entities))
-        for start in range(0, len(order), options.batch):
-            part = entities[order[start : start + options.batch]]
-            for flag in (0, 1):
-                some = part[part["flags"] == flag]
-                if options.rate and most is None:
-                    time.sleep(max(0.0, begin + sent / options.rate - time.monotonic()))
-                now = time.monotonic()
-                if now - begin > options.seconds if most is None else sent >= most:
-                    return sent
-                version = client.move(some["id"], some["zone"][:, :3], subscriptions=bool(flag))
-                arrivals.sent[version] = now
-                sent += len(some)
+        turn = sent % len(entities) / len(entities)
+        for flag, (ids, zones) in enumerate(columns):
+            start = int(turn * len(ids))
+            part = slice(start, start + math.ceil(options.batch * len(ids) / len(entities)))
+            due = time.monotonic()
+            if options.rate and most is None:
+                due = begin + sent / options.rate
+                time.sleep(max(0.0, due - time.monotonic()))
+            if time.monotonic() - begin > options.seconds if most is None else sent >= most:
+                return sent
+            moved(zones[part], random)
+            arrivals.sent[client.move(ids[part], zones[part], subscriptions=bool(flag))] = due
+            sent += len(ids[part])
 
 
 if __name__ == "__main__":
