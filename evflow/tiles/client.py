@@ -21,6 +21,7 @@ from evflow.tiles.messages import (
     Outbox,
     Place,
     Rows,
+    copied,
     words,
 )
 from evflow.tiles.store import Content, Contents, Entities, Pairs, Seen
@@ -63,9 +64,9 @@ class Client:
         sent = [words(message.rows) for message in self._unacknowledged.values()]
         self._contents.forget(self._latest.held[: len(self._latest)], *sent)
         self._contents.learn(contents or {})
-        rows = rows.copy()
+        rows = copied(rows)
         rows["home"], rows["issuer"] = self._home, self.place.group
-        subscriptions = rows[rows["flags"] & SUBSCRIPTION > 0]
+        subscriptions = rows.compress(rows["flags"] & SUBSCRIPTION > 0)
         self._latest.room(len(subscriptions))
         tables.keep(words(subscriptions), self._latest.table, self._latest.held, self._latest.count)
         ended = (subscriptions["flags"] & GONE > 0) | (subscriptions["flags"] & (ENTER | INSIDE | LEAVE) == 0)
@@ -90,12 +91,12 @@ class Client:
         connected["home"] = self._home
         outbox: Outbox = [(frontend, Message("moved", connected))]
         for number, message in self._unacknowledged.items():
-            rows = message.rows.copy()
+            rows = copied(message.rows)
             rows["home"] = self._home
             self._unacknowledged[number] = replace(message, rows=rows, contents=self._contents.of(rows))
             outbox.append((frontend, self._unacknowledged[number]))
         held = self._latest.rows
-        held = held[held["flags"] & GONE == 0]
+        held = held.compress(held["flags"] & GONE == 0)
         held["home"] = self._home
         most = MOST_POLYGONS if (held["kind"] == POLYGON).any() else MOST_ROWS
         for start in range(0, len(held), most):
@@ -116,8 +117,8 @@ class Client:
         if message.kind == "matches":
             fresh = self._seen.fresh(message.rows)
             self.copies += len(fresh) - int(fresh.sum())
-            rows = message.rows[fresh]
-            rows = rows[self._pairs.follow(rows, self._latest)]
+            rows = message.rows.compress(fresh)
+            rows = rows.compress(self._pairs.follow(rows, self._latest))
             return rows, [(sender, Message("ack", number=message.number))]
         if message.kind == "ack" and sender == self.frontend:
             self._unacknowledged.pop(message.number, None)

@@ -20,6 +20,7 @@ from evflow.tiles.messages import (
     Outbox,
     Place,
     Rows,
+    copied,
 )
 from evflow.tiles.moves import MOST_ID, MOST_TILES, are_zones
 from evflow.tiles.store import Content, Contents, Seen
@@ -202,7 +203,7 @@ class Frontend:
 
     def _route(self, client: Place, message: Message) -> Outbox:
         outbox = Outbox()
-        rows = message.rows.copy()
+        rows = copied(message.rows)
         self._clients.setdefault(client.group, {})
         rows["issuer"], rows["sender"] = client.group, self._senders(rows)
         rows["grid"], rows["tile"] = self.layout.mark, -1
@@ -251,7 +252,7 @@ class Frontend:
 
     def _connected(self, client: Place, message: Message) -> Outbox:
         """A client has connected anew: the Tile Managers send here what it has not acknowledged."""
-        outbox, rows = self.disconnect(client), message.rows.copy()
+        outbox, rows = self.disconnect(client), copied(message.rows)
         self._clients[client.group] = {}
         rows["issuer"], rows["sender"] = client.group, self._senders(rows)
         groups = self.layout.groups("tile")
@@ -296,7 +297,7 @@ class Frontend:
         if self._is_replicated:
             fresh = self._seen.fresh(rows)
             self.copies += len(fresh) - int(fresh.sum())
-            rows = rows if fresh.all() else rows[fresh]
+            rows = rows if fresh.all() else rows.compress(fresh)
         parts = split(rows, rows["issuer"])
         if not parts:
             return [(manager, Message("ack", number=message.number))]

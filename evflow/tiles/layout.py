@@ -127,4 +127,4 @@ def split(rows: Rows, keys: NDArray[np.integer]) -> list[tuple[int, Rows]]:
         return [(int(first), rows)]
     order = np.argsort(keys, kind="stable")
     found, starts = np.unique(keys[order], return_index=True)
-    return list(zip(found.tolist(), np.split(rows[order], starts[1:]), strict=True))
+    return list(zip(found.tolist(), np.split(rows.take(order), starts[1:]), strict=True))

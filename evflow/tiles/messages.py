@@ -108,6 +108,17 @@ def words(rows: Rows) -> NDArray[np.int64]:
     return rows.view(np.int64).reshape(len(rows), rows.dtype.itemsize // 8)
 
 
+def copied(rows: Rows) -> Rows:
+    """A copy of rows, whole words at a time: numpy's own copies structured rows field by field.
+
+    For the same reason rows are chosen by ``rows.compress`` and ``rows.take``, which copy them as they lie.
+
+    Args:
+        rows: contiguous rows of ``MOVE`` or ``MATCH``.
+    """
+    return words(rows).copy().reshape(-1).view(rows.dtype)
+
+
 class Place(NamedTuple):
     """Where a process is in the layout.
 

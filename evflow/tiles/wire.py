@@ -195,7 +195,7 @@ def unpacked(given: list[dict[str, Any]]) -> Message:
     try:
         kind = str(given[0]["kind"])
         dtype = MATCH if kind == "matches" else MOVE
-        rows: Rows = np.concatenate([np.frombuffer(part["rows"], dtype) for part in given])
+        rows: Rows = np.frombuffer(b"".join(part["rows"] for part in given), dtype)
         message = Message(kind, rows, int(given[0]["number"]))
         return replace(message, contents=contents_of(bytes(given[0].get("contents", b""))))
     except (TypeError, ValueError, KeyError, IndexError) as error:
