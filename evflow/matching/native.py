@@ -469,6 +469,22 @@ def near_globe(builder: Any, x: Any, y: Any, z: Any, xs: Any, ys: Any, zs: Any, 
     return _near(builder, [x, y, z], [xs, ys, zs, reaches], _F64, 8)
 
 
+@instruction("int64(float64, float64, float64, float64, int64)")
+def within_reach(builder: Any, x: Any, y: Any, z: Any, reach: Any, block: Any) -> Any:
+    """Which of 32 balls meet one, as 32 bits: columns of x, y, z and radii, float32, one after the other."""
+    found = None
+    for half in (0, 16):
+        columns = [builder.add(block, _I64(4 * (32 * column + half))) for column in range(4)]
+        numbers = [_splat(builder, builder.fptrunc(number, _F32), 16) for number in (x, y, z, reach)]
+        lanes = [_lanes(builder, column, _F32, 16) for column in columns]
+        steps = [builder.fsub(lane, number) for lane, number in zip(lanes[:3], numbers, strict=False)]
+        squares = [builder.fmul(step, step) for step in (*steps, builder.fadd(lanes[3], numbers[3]))]
+        total = builder.fadd(builder.fadd(squares[0], squares[1]), squares[2])
+        bits = builder.shl(_mask(builder, builder.fcmp_ordered("<=", total, squares[3]), 16), _I64(half))
+        found = bits if found is None else builder.or_(found, bits)
+    return found
+
+
 @instruction("int64(int64, int64, int64, int64)")
 def meet(builder: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
     """Ands ``count`` lines of 1024 bits, and the one at ``base``, to ``out``: 1 if a bit is left, else 0.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -11,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from evflow.errors import EvflowError
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.model import Area
+from evflow.tiles.kernels import zones as kernels
 from evflow.tiles.kernels.fields import ZONE
-from evflow.tiles.messages import BOX, CIRCLE, ENTER, INSIDE, LEAVE, MOVE, POLYGON, Rows, words
-from evflow.tiles.store import Contents, outline_of, outlines_of
+from evflow.tiles.messages import BOX, ENTER, INSIDE, LEAVE, MOVE, POLYGON, Rows, words
+from evflow.tiles.store import Contents, outline_of
 
 __all__ = ["ASKED", "MOST_ID", "MOST_TILES", "Zones", "are_zones", "asked_of", "drawn", "moves_of"]
 
@@ -54,19 +54,9 @@ def are_zones(rows: Rows, contents: Contents) -> NDArray[np.bool_]:
         rows: the moves.
         contents: has the outlines.
     """
-    zone, kind = rows["zone"], rows["kind"]
-    a, b, c, d = zone[:, 0], zone[:, 1], zone[:, 2], zone[:, 3]
-    with np.errstate(invalid="ignore"):
-        circle = (kind == CIRCLE) & (np.abs(a) <= 90) & (np.abs(b) <= 180) & (c >= 0) & (c < math.inf)
-        box = (kind == BOX) & (a >= -90) & (a <= c) & (c <= 90) & (np.abs(b) <= 180)
-        box &= (b <= d) & (d - b <= 360)
-    found: NDArray[np.bool_] = circle | box
-    polygon = kind == POLYGON
-    if polygon.any():
-        known, named = contents.known, outlines_of(rows)
-        there = [n for n in np.unique(named).tolist() if n in known and isinstance(known[n][0], bytes)]
-        found[polygon] = np.isin(named, there)
-    return found
+    found = np.empty(len(rows), np.uint8)
+    kernels.are_zones(words(rows), found, contents.shapes)
+    return found.view(np.bool_)
 
 
 def moves_of(flags: int, ids: ArrayLike, zones: Zones | None) -> tuple[Rows, dict[int, tuple[bytes, ...]]]:

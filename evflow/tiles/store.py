@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -53,7 +54,10 @@ def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     """An array with at least so many rows, doubled if it has to grow."""
     if size <= len(array):
         return array
-    larger = np.zeros((max(size, 2 * len(array), 64), *array.shape[1:]), array.dtype)
+    shape = max(size, 2 * len(array), 64), *array.shape[1:]
+    # Rows of 64 bytes lie in as few lines of the processor's cache as they can.
+    held = np.zeros(math.prod(shape) * array.itemsize + 64, np.uint8)
+    larger = held[-held.ctypes.data % 64 :][: len(held) - 64].view(array.dtype).reshape(shape)
     larger[: len(array)] = array
     return larger
 
@@ -72,7 +76,7 @@ class Entities:
 
     def __init__(self, width: int = fields.MOVE_WORDS) -> None:
         self.table, self.held = table_of(0), np.zeros((0, width), np.int64)
-        self.count = np.zeros(10, np.int64)
+        self.count = np.zeros(11, np.int64)
         self.count[fields.FREE] = -1
 
     def __len__(self) -> int:
@@ -251,11 +255,12 @@ class Seen:
     """
 
     def __init__(self, most: int = 1 << 20, width: int = 4) -> None:
-        self._half, self._width = max(most // 2, 1), width
-        self._present, self._past, self._count = self._empty(0), self._empty(0), 0
+        self._half, self._width, self._count = max(most // 2, 1), width, 0
+        self._present = self._past = self._empty(0)
 
-    def _empty(self, keys: int) -> Words:
-        return np.full((1 << max(4, (2 * keys).bit_length()), self._width), -1, np.int64)
+    def _empty(self, keys: int) -> tuple[Words, Words]:
+        """Room for so many keys as they come, and a small table of where each of them is."""
+        return np.zeros((keys, self._width), np.int64), np.full(1 << (2 * keys).bit_length(), -1, np.int64)
 
     def fresh(self, rows: Rows) -> NDArray[np.bool_]:
         """Which matches have not come before.
@@ -268,17 +273,17 @@ class Seen:
             part = words(rows[start : start + self._half])
             self._make_room(len(part))
             marked = marks[start : start + self._half]
-            tables.fresh(part, self._width, self._present, self._past, marked)
-            self._count += int(marked.sum())
+            self._count = tables.fresh(part, self._count, *self._present, *self._past, marked)
         return marks.view(np.bool_)
 
     def _make_room(self, more: int) -> None:
+        held = self._present[0]
         if self._count >= self._half:
-            self._present, self._past, self._count = self._empty(more), self._present, 0
-        elif 2 * (self._count + more) > len(self._present):
-            held = self._present[self._present[:, 0] != -1]
+            self._present, self._past, self._count = self._empty(len(held)), self._present, 0
+        elif self._count + more > len(held):
             self._present = self._empty(2 * (self._count + more))
-            tables.fresh(held, self._width, self._present, self._empty(0), np.zeros(len(held), np.uint8))
+            marks = np.zeros(self._count, np.uint8)
+            tables.fresh(held[: self._count], 0, *self._present, *self._empty(0), marks)
 
 
 class Pairs:

@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evflow.errors import EvflowError
 from evflow.tiles.client import Client
@@ -228,12 +230,20 @@ def test_many_matches_of_a_batch_need_not_fit_at_once() -> None:
     assert len(set(system.matches)) == len(system.matches) == n * n
 
 
-def test_a_bounded_set_remembers_the_newest_keys() -> None:
-    seen = Seen(64)
-    rows = np.zeros(1000, MATCH)
-    rows["pub"] = np.arange(1000)
-    assert seen.fresh(rows).all()
-    assert not seen.fresh(rows[-32:]).any() and seen.fresh(rows[:32]).all()
+@given(
+    st.lists(st.lists(st.integers(0, 99), max_size=40), max_size=9),
+    st.integers(0, 64),
+    st.sampled_from([4, 5]),
+)
+def test_a_bounded_set_remembers_the_newest_keys(batches: list[list[int]], most: int, width: int) -> None:
+    seen, entered = Seen(most, width), list[int]()
+    for batch in batches:
+        rows = np.zeros(len(batch), MATCH)
+        rows["pub"], rows["sub_version"] = np.array(batch, int) % 7, np.array(batch, int) // 7
+        for key, is_fresh in zip(batch, seen.fresh(rows).tolist(), strict=True):
+            assert is_fresh or key in entered
+            assert not is_fresh or key not in entered[-max(most // 2, 1) :]
+            entered += [key] * is_fresh
 
 
 def test_what_has_left_is_forgotten_in_time() -> None:

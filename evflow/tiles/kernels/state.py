@@ -6,18 +6,19 @@ import numpy as np
 
 from evflow.matching.native import ReadRows, Write, WriteRows, array_kernel
 from evflow.tiles.kernels.fields import (
+    AHEAD,
     GONE_COUNT,
-    ID,
     ISSUER,
     LATE,
     OUT,
     REFUSED,
+    SCRATCH,
     TILE,
     USED,
     WORD,
 )
-from evflow.tiles.kernels.tables import copy, find, newness
-from evflow.tiles.kernels.zones import Shapes, Tiling, fill, in_zone, span_of
+from evflow.tiles.kernels.tables import ask_ahead, copy, find, key_of, newness
+from evflow.tiles.kernels.zones import NODES, Shapes, Tiling, fill, in_zone, most_of, span_of
 
 
 @array_kernel
@@ -34,12 +35,15 @@ def advance(
 ) -> int:
     """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
 
-    Algorithm 2. ``scratch`` has room for the tiles of two zones. Returns the row at which it stopped.
+    Algorithm 2. ``scratch`` is for the tiles of two zones, ``count[SCRATCH]`` how much room there has to be.
+    Returns the row at which it stopped.
     """
     made = 0
     for i in range(start, len(rows)):
+        if (i - start) % AHEAD == 0:
+            ask_ahead(rows, i, table, held)
         row = rows[i]
-        key = row[ID] << 1 | row[WORD] >> 8 & 1
+        key = key_of(row)
         at = find(table, key)
         slot = table[at, 1]
         known = slot != -1
@@ -53,17 +57,20 @@ def advance(
                 count[LATE] += 1
                 continue
             was = old[WORD] >> 9 & 1
-        left = fill(held[slot], tiling, scratch, 0, shapes) if not was else 0
-        right = fill(row, tiling, scratch, left, shapes) if not gone else left
-        if made + right > len(out):
+        spanned = span_of(row, tiling, shapes)
+        before = span_of(held[slot], tiling, shapes) if not was else spanned
+        room = most_of(spanned, tiling) + most_of(before, tiling) + 2 * tiling.counts[NODES]
+        count[SCRATCH] = max(count[SCRATCH], room)
+        if room > len(scratch) or made + room > len(out):
             count[OUT] = made
             return i
+        left = fill(held[slot], before, tiling, scratch, 0, shapes) if not was else 0
+        right = fill(row, spanned, tiling, scratch, left, shapes) if not gone else left
         if not known:
             slot = count[USED]
             count[USED] += 1
             table[at, 0], table[at, 1] = key, slot
         count[GONE_COUNT] += gone - (was if known else 0)
-        spanned = span_of(row, tiling, shapes)
         for k in range(left):
             if gone or not in_zone(scratch[k], row, spanned, tiling, shapes):
                 copy(row, out[made])

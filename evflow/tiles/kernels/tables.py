@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled
-from evflow.tiles.kernels.fields import ID, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
+from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled, prefetch
+from evflow.tiles.kernels.fields import AHEAD, ID, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
 
 
 @compiled
@@ -29,6 +29,39 @@ def find(table: Words, key: int) -> int:
     return at
 
 
+@compiled
+def key_of(row: Words) -> int:
+    """The key of a move's entity: publications and subscriptions have ids of their own."""
+    key: int = row[ID] << 1 | row[WORD] >> 8 & 1
+    return key
+
+
+@compiled
+def ask(array: Any, row: int) -> None:
+    """Asks memory for a row of an array; there need not be one."""
+    size = array.strides[0]
+    first = array.ctypes.data + row * size
+    for line in range(0, size, 64):
+        prefetch(first + line)
+    prefetch(first + size - 1)
+
+
+@compiled
+def ask_for(table: Words, key: int) -> None:
+    """Asks memory for where a key stands in a table."""
+    prefetch(table.ctypes.data + 16 * I(mixed(key) & U(len(table) - 1)))
+
+
+@compiled
+def ask_ahead(rows: Words, start: int, table: Words, held: Words) -> None:
+    """Asks memory for what is held of the next ``AHEAD`` entities, so that no move waits for it alone."""
+    stop = min(start + AHEAD, len(rows))
+    for i in range(start, stop):
+        ask_for(table, key_of(rows[i]))
+    for i in range(start, stop):
+        ask(held, table[find(table, key_of(rows[i])), 1])
+
+
 @array_kernel
 def enter(keys: Read[np.int64], first: int, table: WriteRows[np.int64]) -> None:
     """Enters keys in a table, with numbers from ``first`` on."""
@@ -46,38 +79,67 @@ def owners(keys: Read[np.int64], slots: Read[np.int32], groups: Write[np.int32])
 
 
 @compiled
-def _holds(table: Words, key: Words, width: int, hashed: Any) -> tuple[bool, int]:
+def _hashed(row: Words, width: int) -> Any:
+    """A hash of the first words of a match."""
+    h = mixed(row[0])
+    for k in range(1, width):
+        h = mixed(I(h ^ U(row[k])))
+    return h
+
+
+@compiled
+def _stands(keys: Words, table: Words, key: Words, hashed: Any) -> int:
+    """Where a key stands in a table, or would: it has half of the hash, and the position in ``keys``."""
     mask = len(table) - 1
-    at = I(hashed & U(mask))
-    while table[at, 0] != -1:
-        same = True
-        for k in range(width):
-            same &= table[at, k] == key[k]
-        if same:
-            return True, at
+    at: int = I(hashed & U(mask))
+    while table[at] != -1:
+        if (table[at] ^ I(hashed)) >> 32 == 0:
+            same = True
+            for k in range(keys.shape[1]):
+                same &= keys[table[at] & 0xFFFFFFFF, k] == key[k]
+            if same:
+                break
         at = (at + 1) & mask
-    return False, at
+    return at
 
 
 @array_kernel
 def fresh(
     rows: ReadRows[np.int64],
-    width: int,
+    count: int,
     present: WriteRows[np.int64],
+    table: Write[np.int64],
     past: ReadRows[np.int64],
+    past_table: Read[np.int64],
     new: Write[np.uint8],
-) -> None:
-    """Marks matches whose first words are in neither of two sets, and enters them in the present one."""
+) -> int:
+    """Marks matches whose first words are in neither of two sets, and enters them in the present one.
+
+    Args:
+        rows: matches.
+        count: how many the present set has.
+        present, table: its keys as they came, and where each of them is.
+        past, past_table: those of the other one.
+        new: gets the marks.
+
+    Returns:
+        How many the present set has then.
+    """
+    width = present.shape[1]
     for i in range(len(rows)):
-        h = mixed(rows[i, 0])
-        for k in range(1, width):
-            h = mixed(I(h ^ U(rows[i, k])))
-        held, at = _holds(past, rows[i], width, h)
-        if not held:
-            held, at = _holds(present, rows[i], width, h)
+        for j in range(i, min(i + AHEAD, len(rows)) if i % AHEAD == 0 else i):
+            h = _hashed(rows[j], width)
+            prefetch(table.ctypes.data + 8 * I(h & U(len(table) - 1)))
+            prefetch(past_table.ctypes.data + 8 * I(h & U(len(past_table) - 1)))
+        h = _hashed(rows[i], width)
+        at = _stands(present, table, rows[i], h)
+        new[i] = table[at] == -1 and past_table[_stands(past, past_table, rows[i], h)] == -1
+        if new[i]:
+            table[at] = I(h) >> 32 << 32 | count
             for k in range(width):
-                present[at, k] = rows[i, k]
-        new[i] = not held
+                present[count, k] = rows[i, k]
+            count += 1
+    return count
 
 
 @array_kernel
@@ -155,7 +217,7 @@ def news(
 ) -> None:
     """Marks moves that are newer than what is held of their entities."""
     for i in range(len(rows)):
-        slot = table[find(table, rows[i, ID] << 1 | rows[i, WORD] >> 8 & 1), 1]
+        slot = table[find(table, key_of(rows[i])), 1]
         marks[i] = slot == -1 or newness(rows[i], held[slot]) > 0
 
 
@@ -172,8 +234,10 @@ def keep(
 ) -> None:
     """Keeps the newest move of each entity."""
     for i in range(len(rows)):
+        if i % AHEAD == 0:
+            ask_ahead(rows, i, table, held)
         row = rows[i]
-        key = row[ID] << 1 | row[WORD] >> 8 & 1
+        key = key_of(row)
         at = find(table, key)
         if table[at, 1] == -1:
             table[at, 0], table[at, 1] = key, count[USED]

@@ -23,9 +23,12 @@ from evflow.matching.native import (
     bits_of,
     compiled,
     float_of,
+    lowest,
+    within_reach,
 )
 from evflow.matching.space import EARTH_RADIUS
 from evflow.tiles.kernels.fields import (
+    AHEAD,
     ASKED,
     BLOCK,
     BLOCKS,
@@ -48,11 +51,10 @@ from evflow.tiles.kernels.fields import (
     USED,
     VERSION,
     WORD,
-    I,
     Words,
     X,
 )
-from evflow.tiles.kernels.tables import copy, find, mixed, newness
+from evflow.tiles.kernels.tables import ask, ask_ahead, ask_for, copy, find, key_of, mixed, newness
 from evflow.tiles.kernels.zones import (
     BASE,
     DEEPEST,
@@ -273,23 +275,21 @@ def _part(
 ) -> int:
     """Writes which matches of a past state ended with the one of now; returns how many there are then."""
     x, y, z, reach = _near(past, tile)
-    px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
     other = tile[2 - 2 * side]
     while other != -1:
-        for k in range(BLOCK):
-            dx, dy, dz = places[other, 0, k] - px, places[other, 1, k] - py, places[other, 2, k] - pz
-            r = places[other, 3, k] + pr
-            if dx * dx + dy * dy + dz * dz <= r * r:
-                theirs = held[slots[other, k]]
-                asked = now[WORD] if side else theirs[WORD]
-                if asked >> 11 & 7 == 0:
-                    continue
-                pub, sub = (theirs, now) if side else (now, theirs)
-                first, second = (theirs, past) if side else (past, theirs)
-                ended = is_gone or not _meet(pub, sub, ends, attributes, shapes)
-                if ended and _meet(first, second, ends, attributes, shapes):
-                    _matched(pub, sub, 8, out[made], shapes)
-                    made += 1
+        near = within_reach(x, y, z, reach, places[other].ctypes.data)
+        while near:
+            theirs = held[slots[other, lowest(near)]]
+            near &= near - 1
+            asked = now[WORD] if side else theirs[WORD]
+            if asked >> 11 & 7 == 0:
+                continue
+            pub, sub = (theirs, now) if side else (now, theirs)
+            first, second = (theirs, past) if side else (past, theirs)
+            ended = is_gone or not _meet(pub, sub, ends, attributes, shapes)
+            if ended and _meet(first, second, ends, attributes, shapes):
+                _matched(pub, sub, 8, out[made], shapes)
+                made += 1
         other = nexts[other]
     return made
 
@@ -306,6 +306,37 @@ def _found(tile: Words, number: int, tiling: Tiling) -> None:
     tile[1] = tile[3] = 0
     tile[CENTRE], tile[CENTRE + 1], tile[CENTRE + 2] = bits_of(u), bits_of(v), bits_of(w)
     tile[NUMBER] = number
+
+
+@compiled
+def _ask_ahead(
+    rows: Words,
+    start: int,
+    numbers: Words,
+    tiles: Words,
+    places: NDArray[np.float32],
+    slots: NDArray[np.int32],
+    nexts: Words,
+) -> None:
+    """Asks memory for the tiles of the next ``AHEAD`` moves, and what they will look at of these."""
+    stop = min(start + AHEAD, len(rows))
+    for i in range(start, stop):
+        ask_for(numbers, rows[i, TILE])
+    for i in range(start, stop):
+        ask(tiles, numbers[find(numbers, rows[i, TILE]), 1])
+    for i in range(start, stop):
+        number = numbers[find(numbers, rows[i, TILE]), 1]
+        if number == -1:
+            continue
+        side = rows[i, WORD] >> 8 & 1
+        block = tiles[number, 2 * side]
+        while block != -1:
+            ask(slots, block)
+            block = nexts[block]
+        block = tiles[number, 2 - 2 * side]
+        while block != -1:
+            ask(places, block)
+            block = nexts[block]
 
 
 @array_kernel
@@ -339,6 +370,9 @@ def match(
     """
     made = 0
     for i in range(start, len(rows)):
+        if (i - start) % AHEAD == 0:
+            ask_ahead(rows, i, table, held)
+            _ask_ahead(rows, i, numbers, tiles, places, slots, nexts)
         row = rows[i]
         side, gone, silent = row[WORD] >> 8 & 1, row[WORD] >> 9 & 1, row[WORD] >> 10 & 1
         at = find(numbers, row[TILE])
@@ -352,7 +386,7 @@ def match(
         if made + tile[3 - 2 * side] > len(out):
             count[OUT] = made
             return i
-        key = row[ID] << 1 | side
+        key = key_of(row)
         at = find(table, key)
         slot = table[at, 1]
         order = 1
@@ -420,30 +454,16 @@ def match(
             made = _part(tile, side, past, now, is_gone, held, *lists, ends, attributes, out, made, shapes)
         if gone or silent:
             continue
-        px, py, pz, pr = np.float32(x), np.float32(y), np.float32(z), np.float32(reach)
         other = tile[2 - 2 * side]
         while other != -1:
-            near = 0
-            for k in range(BLOCK):
-                dx = places[other, 0, k] - px
-                dy = places[other, 1, k] - py
-                dz = places[other, 2, k] - pz
-                r = places[other, 3, k] + pr
-                near += I(dx * dx + dy * dy + dz * dz <= r * r)
-            if near:
-                for k in range(BLOCK):
-                    dx = places[other, 0, k] - px
-                    dy = places[other, 1, k] - py
-                    dz = places[other, 2, k] - pz
-                    r = places[other, 3, k] + pr
-                    if dx * dx + dy * dy + dz * dz <= r * r:
-                        theirs = held[slots[other, k]]
-                        pub, sub = (theirs, mine) if side else (mine, theirs)
-                        if _meet(pub, sub, ends, attributes, shapes) and _chosen(
-                            row[TILE], pub, sub, tiling, shapes
-                        ):
-                            _matched(pub, sub, 0, out[made], shapes)
-                            made += 1
+            near = within_reach(x, y, z, reach, places[other].ctypes.data)
+            while near:
+                theirs = held[slots[other, lowest(near)]]
+                near &= near - 1
+                pub, sub = (theirs, mine) if side else (mine, theirs)
+                if _meet(pub, sub, ends, attributes, shapes) and _chosen(row[TILE], pub, sub, tiling, shapes):
+                    _matched(pub, sub, 0, out[made], shapes)
+                    made += 1
             other = nexts[other]
     count[OUT] = made
     return len(rows)

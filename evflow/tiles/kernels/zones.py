@@ -302,11 +302,20 @@ def _fill_parts(
 
 
 @compiled
-def fill(row: Words, tiling: Tiling, out: Words, at: int, shapes: Shapes) -> int:
-    """Writes the tiles of a move's zone to ``out`` from ``at`` on; returns how far. All have to fit."""
+def most_of(spanned: Span, tiling: Tiling) -> int:
+    """How many tiles of the base zoom a zone may touch at most."""
+    top, bottom, west, east = at_zoom(spanned, tiling.counts[BASE], tiling)
+    return (bottom - top + 1) * (east - west + 1)
+
+
+@compiled
+def fill(row: Words, spanned: Span, tiling: Tiling, out: Words, at: int, shapes: Shapes) -> int:
+    """Writes the tiles of a move's zone, of which the span is known, to ``out`` from ``at`` on.
+
+    Returns how far. All have to fit: ``most_of`` them and those that are split.
+    """
     base: int = tiling.counts[BASE]
     n = 1 << base
-    spanned = span_of(row, tiling, shapes)
     top, bottom, west, east = at_zoom(spanned, base, tiling)
     alone = top == bottom and west == east
     for y in range(top, bottom + 1):
@@ -322,12 +331,27 @@ def fill(row: Words, tiling: Tiling, out: Words, at: int, shapes: Shapes) -> int
 
 
 @array_kernel
+def are_zones(rows: ReadRows[np.int64], found: Write[np.uint8], shapes: Shapes) -> None:
+    """Marks moves that have the numbers of a circle or a box, or a polygon whose outline is known."""
+    for i in range(len(rows)):
+        kind = rows[i, WORD] & 255
+        a, b, c, d = numbers_of(rows[i], shapes)
+        if kind == 0:
+            found[i] = abs(a) <= 90.0 and abs(b) <= 180.0 and 0.0 <= c < math.inf
+        elif kind == 1:
+            found[i] = -90.0 <= a <= c <= 90.0 and abs(b) <= 180.0 and b <= d and d - b <= 360.0
+        elif kind == 2:
+            at = _outline(rows[i], shapes)
+            found[i] = at >= 0 and shapes.starts[at + 1] > shapes.starts[at]
+        else:
+            found[i] = False
+
+
+@array_kernel
 def spans(rows: ReadRows[np.int64], tiling: Tiling, sizes: Write[np.int64], shapes: Shapes) -> None:
     """How many tiles of the base zoom each zone may touch at most."""
     for i in range(len(rows)):
-        spanned = span_of(rows[i], tiling, shapes)
-        top, bottom, west, east = at_zoom(spanned, tiling.counts[BASE], tiling)
-        sizes[i] = (bottom - top + 1) * (east - west + 1)
+        sizes[i] = most_of(span_of(rows[i], tiling, shapes), tiling)
 
 
 @array_kernel
@@ -348,7 +372,7 @@ def tiles_of(
     for i in range(start, len(rows)):
         if at + most[i] > len(tiles):
             return i
-        at = fill(rows[i], tiling, tiles, at, shapes)
+        at = fill(rows[i], span_of(rows[i], tiling, shapes), tiling, tiles, at, shapes)
         ends[i] = at
     return len(rows)
 
