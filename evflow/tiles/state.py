@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evflow.tiles.kernels import fields, state
+from evflow.tiles.kernels import fields, state, zones
 from evflow.tiles.layout import Layout, split
 from evflow.tiles.messages import GONE, MOVE, SILENT, Message, Outbox, Place, Rows, words
 from evflow.tiles.store import Contents, Entities
@@ -36,6 +36,7 @@ class StateManager:
         self.place, self.layout = place, layout
         self.entities, self.contents = Entities(), Contents()
         self._awaited: set[Place] = set()
+        self._widest = 1
         # The groups of which it lacks a snapshot.
         self._lacks: set[int] = set() if ready else self._all()
 
@@ -152,14 +153,22 @@ class StateManager:
         store, tiling = self.entities, self.layout.grids.tiling
         store.room(len(rows))
         taken, outbox, given = 0, Outbox(), words(rows)
+        size = 2 * len(rows) + 64
+        scratch = np.empty(self._most(rows), np.int64)
         while taken < len(rows):
-            room = int(store.count[fields.SCRATCH])
-            out, scratch = np.empty(2 * len(rows) + 64 + room, MOVE), np.empty(room, np.int64)
+            out = np.empty(size, MOVE)
             arrays = (store.table, store.held, tiling, store.count, words(out), scratch)
             taken = state.advance(given, taken, *arrays, self.contents.shapes)
             if self._tells:
                 outbox += self._told(out[: store.count[fields.OUT]])
+            size = max(size, len(scratch))
         return outbox
+
+    def _most(self, rows: Rows) -> int:
+        """Tiles of two zones at most."""
+        grids = self.layout.grids
+        self._widest = max(self._widest, int(grids.counts(rows, self.contents).max(initial=1)))
+        return 2 * (self._widest + int(grids.tiling.counts[zones.NODES]))
 
     def _told(self, rows: Rows) -> Outbox:
         return [

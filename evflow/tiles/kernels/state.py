@@ -12,13 +12,12 @@ from evflow.tiles.kernels.fields import (
     LATE,
     OUT,
     REFUSED,
-    SCRATCH,
     TILE,
     USED,
     WORD,
 )
 from evflow.tiles.kernels.tables import ask_ahead, copy, find, key_of, newness
-from evflow.tiles.kernels.zones import NODES, Shapes, Tiling, fill, in_zone, most_of, span_of
+from evflow.tiles.kernels.zones import Shapes, Tiling, fill, in_zone, span_of
 
 
 @array_kernel
@@ -35,8 +34,7 @@ def advance(
 ) -> int:
     """A State Manager takes moves, and says for each which tiles its entity leaves, enters or keeps.
 
-    Algorithm 2. ``scratch`` is for the tiles of two zones, ``count[SCRATCH]`` how much room there has to be.
-    Returns the row at which it stopped.
+    Algorithm 2. ``scratch`` has room for the tiles of two zones. Returns the row at which it stopped.
     """
     made = 0
     for i in range(start, len(rows)):
@@ -58,14 +56,13 @@ def advance(
                 continue
             was = old[WORD] >> 9 & 1
         spanned = span_of(row, tiling, shapes)
-        before = span_of(held[slot], tiling, shapes) if not was else spanned
-        room = most_of(spanned, tiling) + most_of(before, tiling) + 2 * tiling.counts[NODES]
-        count[SCRATCH] = max(count[SCRATCH], room)
-        if room > len(scratch) or made + room > len(out):
+        left = 0
+        if not was:
+            left = fill(held[slot], span_of(held[slot], tiling, shapes), tiling, scratch, 0, shapes)
+        right = fill(row, spanned, tiling, scratch, left, shapes) if not gone else left
+        if made + right > len(out):
             count[OUT] = made
             return i
-        left = fill(held[slot], before, tiling, scratch, 0, shapes) if not was else 0
-        right = fill(row, spanned, tiling, scratch, left, shapes) if not gone else left
         if not known:
             slot = count[USED]
             count[USED] += 1
