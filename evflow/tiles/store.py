@@ -76,7 +76,7 @@ class Entities:
 
     def __init__(self, width: int = fields.MOVE_WORDS) -> None:
         self.table, self.held = table_of(0), np.zeros((0, width), np.int64)
-        self.count = np.zeros(11, np.int64)
+        self.count = np.zeros(10, np.int64)
         self.count[fields.FREE] = -1
 
     def __len__(self) -> int:
