@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from evflow import tiles
 from evflow.errors import EvflowError
+from evflow.matching import GlobePolygon
 from evflow.tiles.map import gateway
 from evflow.tools.cli import main
 from tests.node.processes import free_port
@@ -63,6 +64,7 @@ class Reader:
         self.things: dict[int, list[float]] = {}
         self.areas: dict[int, list[float]] = {}
         self.pairs: list[tuple[int, int]] = []
+        self.corners: list[tuple[float, float]] = []
         self.matched, self.head, self.notes = 0, np.zeros(12), list[str]()
 
     def say(self, **message: Any) -> None:
@@ -84,7 +86,9 @@ class Reader:
             for _ in range(int(count)):
                 table[int(whole[at])] = whole[at + 1 : at + width].view("<f8").tolist()
                 at += width
-        self.pairs += map(tuple, whole[at:].reshape(-1, 2).tolist())
+        pairs, corners = np.split(whole[at:].reshape(-1, 2), [int(self.head[2])])
+        self.pairs += map(tuple, pairs.tolist())
+        self.corners = list(map(tuple, corners.view("<f8").tolist())) or self.corners
         self.matched += int(self.head[3])
 
 
@@ -113,7 +117,7 @@ def test_browsers_see_what_moves_in_their_boxes_and_make_areas(contact: str) -> 
         one.until(lambda: 4 in one.things and one.head[7:11].tolist() == [46.69, 6.69, 46.71, 6.71])
         for number, note in ((str(area), ""), ("12", "another program")):
             one.say(type="drop", id=number)
-            one.until(lambda note=note: one.areas[area][0] == 2 and note in "".join(one.notes))  # type: ignore[misc]
+            one.until(lambda note=note: one.areas[area][0] == 3 and note in "".join(one.notes))  # type: ignore[misc]
         one.say(type="add", latitude=0, longitude=0, radius=1e6)
         one.until(lambda: "too large" in one.notes[-1])
         with patch.object(gateway, "MOST_OWN", 0):
@@ -137,8 +141,11 @@ def test_a_program_shows_areas_of_its_own_and_their_matches(contact: str) -> Non
         client.publish(13, (10, 10, 5))
         reader.until(lambda: reader.pairs == [(13, 11)])
         assert set(reader.areas) == {11, 12}
+        page.show(14, GlobePolygon([(10, 10), (10, 12), (12, 10)]))
+        reader.until(lambda: 14 in reader.areas)
+        assert reader.areas[14][:3] == [2, 0, 5] and reader.corners[:2] == [(10, 10), (10, 12)]
         page.hide([11])
-        reader.until(lambda: reader.areas[11][0] == 2)
+        reader.until(lambda: reader.areas[11][0] == 3)
         client.unsubscribe([11, 12])
         client.unpublish(13)
         client.drain(20)
@@ -210,7 +217,7 @@ def test_hostile_browsers_cost_only_their_connection(contact: str) -> None:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         slow.close()
         page.hide(ids)
-        good.until(lambda: len(good.areas) == len(ids) and {area[0] for area in good.areas.values()} == {2})
+        good.until(lambda: len(good.areas) == len(ids) and {area[0] for area in good.areas.values()} == {3})
         assert page.refused >= 10
 
 
@@ -271,6 +278,18 @@ def test_the_page_shows_moves_areas_and_matches_and_asks_nobody_else(
             browser.wait("areas.size", lambda count: count == 1)
             browser.wait("things.get(32n).flash > 0 && [...areas.values()][0].flash > 0")
             browser.wait("byId('areas').textContent == '1' && byId('things').textContent == '2'")
+            # A ring around the first thing, which is not in it.
+            around, hole = [
+                [(PLACE[0] + y * d, PLACE[1] + x * d) for y, x in ((-1, -1), (-1, 1), (1, 1), (1, -1))]
+                for d in (0.008, 0.004)
+            ]
+            shown.show(33, GlobePolygon(around, [hole]))
+            browser.wait("areas.has(33n)")
+            at = "covers(areas.get(33n), map.latLngToContainerPoint([{}, {}]), projection())"
+            for far, is_in in ((0, False), (0.003, False), (0.006, True), (0.009, False)):
+                assert browser.value(at.format(PLACE[0] + far, PLACE[1])) is is_in
+            shown.hide(33)
+            browser.wait("areas.size", lambda count: count == 1)
             client.move(32, (46.535, 6.6351, 5))
             browser.wait("Number(byId('rate').textContent) > 0 || matches.length > 1")
             assert browser.picture() != before

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evflow.errors import EvflowError
+from evflow.matching import GlobeCircle, GlobePolygon
 from evflow.tiles import MATCH
 from evflow.tiles.map.scene import HEAD, Add, Drop, Look, Scene, parse
 from evflow.tiles.moves import moves_of
@@ -64,6 +65,27 @@ def test_deep_nesting_and_boxes_without_inside_are_errors() -> None:
             parse(text)
 
 
+def test_polygons_are_told_by_their_rings_until_they_are_hidden() -> None:
+    outer, hole, other = [[0, 0], [0, 8], [8, 0]], [[1, 1], [1, 2], [2, 1]], [[5, 5], [5, 6], [6, 5]]
+    scene = Scene(100)
+    browser = scene.join()
+    shapes = [GlobePolygon(outer, [hole]), GlobeCircle(1, 2, 3), GlobePolygon(other)]
+    scene.show(*moves_of(1, [1, 2, 3], shapes))
+    scene.show(*moves_of(1, [4], GlobePolygon(outer)))
+    scene.hide(np.array([4]))
+    told = {row[0]: row[1:] for row in _read(scene.frame(browser))[2]}
+    assert told[2] == (0, 1, 2, 3, 0) and told[4][0] == 3
+    for number, rings in ((1, [outer, hole]), (3, [other])):
+        wanted = [corner for ring in rings for corner in (*ring, ring[0], [np.nan, np.nan])]
+        np.testing.assert_array_equal(told[number][1], wanted)
+    late = _read(scene.frame(scene.join()))[2]
+    assert [row[:2] for row in late] == [(1, 2), (2, 0), (3, 2)]
+    with patch("evflow.tiles.map.scene.MOST_CORNERS", 19), pytest.raises(EvflowError, match="20 corners"):
+        scene.show(*moves_of(1, [5], GlobePolygon(other)))
+    scene.show(*moves_of(1, [3], GlobeCircle(1, 2, 3)))
+    assert _read(scene.frame(browser))[2] == [(3, 0, 1, 2, 3, 0)]
+
+
 def _matches(pubs: list[int], sub: int, latitudes: list[float]) -> np.ndarray:
     rows = np.zeros(len(pubs), MATCH)
     rows["pub"], rows["sub"], rows["zone"][:, 0] = pubs, sub, latitudes
@@ -78,7 +100,11 @@ def _read(frame: bytes) -> tuple[list[float], list[Any], list[Any], list[Any]]:
         rows = range(at, at + int(count) * width, width)
         tables.append([(*whole[i : i + ids].tolist(), *words[i + ids : i + width].tolist()) for i in rows])
         at += int(count) * width
-    assert at == len(words)
+    corners = words[at:].reshape(-1, 2)
+    assert len(corners) == head[11]
+    for row, (id, kind, *numbers) in enumerate(tables[1]):
+        if kind == 2:
+            tables[1][row] = (id, kind, corners[int(numbers[0]) : int(numbers[1])].tolist())
     return head, *tables
 
 
@@ -120,7 +146,7 @@ def test_a_browser_gets_all_areas_when_it_comes_and_their_changes_afterwards() -
     browser = scene.join()
     assert _read(scene.frame(browser))[2] == [(1, 0, 1, 2, 3, 0), (2, 1, 7, 8, 9, 10)]
     scene.hide(np.array([1, 5]))
-    assert _read(scene.frame(browser))[2] == [(1, 2, 0, 0, 0, 0)]
+    assert _read(scene.frame(browser))[2] == [(1, 3, 0, 0, 0, 0)]
     with patch("evflow.tiles.map.scene.MOST_AREAS", 2), pytest.raises(EvflowError, match="at most 2"):
         scene.show(moves_of(1, [3, 4], [(1, 2, 3)] * 2)[0])
     assert _read(scene.frame(browser))[2] == []

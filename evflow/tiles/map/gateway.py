@@ -24,7 +24,7 @@ from evflow.mishaps import CONTAINED
 from evflow.tiles.connection import connect
 from evflow.tiles.map.scene import Add, Browser, Drop, Scene
 from evflow.tiles.messages import SUBSCRIPTION, Rows
-from evflow.tiles.moves import moves_of
+from evflow.tiles.moves import Zones, moves_of
 
 __all__ = ["Map"]
 
@@ -96,20 +96,17 @@ class Map(Closing):
         """Connections of browsers that were ended because of what they did, or were too many."""
         return self._sockets.refused
 
-    def show(self, ids: ArrayLike, zones: ArrayLike) -> None:
+    def show(self, ids: ArrayLike, zones: Zones) -> None:
         """Draws areas, or draws them elsewhere: subscriptions of a client of this program.
 
         Args:
             ids: one integer, or (N,).
-            zones: one zone, or (N, 3) circles or (N, 4) boxes.
+            zones: one zone or many, as ``Connection.subscribe`` takes them: circles, boxes, polygons.
 
         Raises:
             EvflowError: something is wrong with them, or the map would have too many; nothing is drawn.
         """
-        rows, outlines = moves_of(SUBSCRIPTION, ids, zones)
-        if outlines:
-            raise EvflowError("the map draws circles and boxes: expected no polygon")
-        self._scene.show(rows)
+        self._scene.show(*moves_of(SUBSCRIPTION, ids, zones))
 
     def hide(self, ids: ArrayLike) -> None:
         """Draws areas no more.

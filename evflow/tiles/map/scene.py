@@ -2,8 +2,9 @@
 
 A browser gets frames, each at most one message: the latest place of each thing, areas that came, changed or
 went, and which matched. A frame is 64-bit words, read as floating-point numbers or as integers: a head of
-``HEAD`` words, then three tables. A row of things is id, latitude, longitude; of areas id, kind (0 circle,
-1 box, 2 gone) and four words of zone; of matches the ids of thing and area.
+``HEAD`` words, then four tables. A row of things is id, latitude, longitude; of areas id, kind (0 circle,
+1 box, 2 polygon, 3 gone) and four words of zone; of matches the ids of thing and area; of corners latitude,
+longitude. The zone of a polygon is where its corners begin and end; a row that is not a number ends a ring.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -18,12 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.errors import EvflowError
-from evflow.tiles.messages import CIRCLE, Rows
+from evflow.tiles.messages import CIRCLE, POLYGON, Rows
+from evflow.tiles.store import outlines_of
 
-__all__ = ["MOST_AREAS", "Add", "Browser", "Drop", "Look", "Scene", "parse"]
+__all__ = ["MOST_AREAS", "MOST_CORNERS", "Add", "Browser", "Drop", "Look", "Scene", "parse"]
 
 MOST_AREAS = 10_000
 """Areas of a map."""
+
+MOST_CORNERS = 200_000
+"""Corners of the polygons among them."""
 
 MOST_THINGS = 20_000
 """Things in a frame; others are counted as dropped."""
@@ -35,9 +41,9 @@ _MOST_FLASHES = 2_000
 
 HEAD = 12
 """Words: things, areas, matches named, matches in all, things dropped, stamp, whether the system answers, the
-box that is watched (four), 0."""
+box that is watched (four), corners."""
 
-_GONE = 2
+_GONE = 3
 
 _Words = NDArray[np.float64]
 _Latitude = Annotated[float, msgspec.Meta(ge=-90, le=90)]
@@ -181,14 +187,19 @@ class Browser:
         self._areas.put(areas)
         self.is_changed = True
 
-    def frame(self) -> bytes:
+    def frame(self, outlines: Mapping[int, _Words]) -> bytes:
         """What has not been told yet; it counts as told then."""
         self.is_changed = False
-        pairs = np.concatenate([np.empty((0, 2)), *self._pairs])
-        tables = [self._things.take(), self._areas.take(), pairs]
-        counts = [*map(len, tables), self._matched, self._things.dropped, self.stamp, self.answers]
+        pairs, areas = np.concatenate([np.empty((0, 2)), *self._pairs]), self._areas.take()
+        corners, end = [np.empty((0, 2))], 0
+        for at in np.flatnonzero(areas[:, 1] == POLYGON).tolist():
+            corners.append(outlines[int(areas[at, :1].view(np.int64)[0])])
+            areas[at, 2:4] = end, end + len(corners[-1])
+            end += len(corners[-1])
+        tables = [self._things.take(), areas, pairs, np.concatenate(corners)]
+        counts = [*map(len, tables[:3]), self._matched, self._things.dropped, self.stamp, self.answers]
         self._pairs, self._named, self._matched, self._things.dropped = [], 0, 0, 0
-        head = np.array([*counts, *(self.watched or (0, 0, 0, 0)), 0], np.float64)
+        head = np.array([*counts, *(self.watched or (0, 0, 0, 0)), end], np.float64)
         return b"".join(part.tobytes() for part in (head, *tables))
 
 
@@ -198,6 +209,12 @@ def _table(rows: Rows, *names: str | None) -> _Words:
     for column, name in enumerate(names):
         words[:, column] = 0 if name is None else rows[name]
     return words.view(np.float64)
+
+
+def _rings(outline: tuple[bytes, ...]) -> _Words:
+    """The corners of all rings, and a row that is not a number after each."""
+    rings = [np.frombuffer(ring, np.float64).reshape(-1, 2) for ring in outline]
+    return np.concatenate([part for ring in rings for part in (ring, np.full((1, 2), np.nan))])
 
 
 class Scene:
@@ -215,6 +232,7 @@ class Scene:
         self.numbers = itertools.count(first)
         self.browsers: list[Browser] = []
         self._areas: dict[int, _Words] = {}
+        self._outlines: dict[int, _Words] = {}
         self._lock = threading.Lock()
 
     def join(self) -> Browser:
@@ -234,30 +252,48 @@ class Scene:
     def frame(self, browser: Browser) -> bytes:
         """What a browser has not been told yet."""
         with self._lock:
-            return browser.frame()
+            return browser.frame(self._outlines)
 
-    def show(self, moves: Rows) -> None:
+    def show(self, moves: Rows, outlines: Mapping[int, tuple[bytes, ...]] | None = None) -> None:
         """Areas that came or changed.
 
         Args:
             moves: subscriptions, of ``MOVE``.
+            outlines: those of polygons by number, as ``moves_of`` gives them.
 
         Raises:
-            EvflowError: there would be too many; nothing is shown.
+            EvflowError: there would be too many, or too many corners; nothing is shown.
         """
         words = np.concatenate([_table(moves, "id", None), moves["zone"]], axis=1)
         words[:, 1] = moves["kind"]
+        ids = moves["id"].tolist()
+        drawn = (
+            {
+                ids[at]: _rings(outlines[number])
+                for at, number in zip(
+                    np.flatnonzero(moves["kind"] == POLYGON), outlines_of(moves).tolist(), strict=True
+                )
+            }
+            if outlines
+            else {}
+        )
         with self._lock:
-            new = {number: words[i : i + 1] for i, number in enumerate(moves["id"].tolist())}
+            new = {number: words[i : i + 1] for i, number in enumerate(ids)}
             if len(self._areas | new) > MOST_AREAS:
                 raise EvflowError(f"{len(self._areas | new)} areas: a map shows at most {MOST_AREAS}")
+            kept = {number: rings for number, rings in self._outlines.items() if number not in new} | drawn
+            if (corners := sum(map(len, kept.values()))) > MOST_CORNERS:
+                raise EvflowError(f"polygons of {corners} corners: a map shows at most {MOST_CORNERS}")
             self._areas |= new
+            self._outlines = kept
             self._change(words)
 
     def hide(self, ids: NDArray[np.int64]) -> None:
         """Areas that are gone; unknown ids are passed over."""
         with self._lock:
             known = [number for number in ids.tolist() if self._areas.pop(number, None) is not None]
+            for number in known:
+                self._outlines.pop(number, None)
             words = np.zeros((len(known), 6))
             words[:, 0] = np.array(known, np.int64).view(np.float64)
             words[:, 1] = _GONE

@@ -1,6 +1,6 @@
 // The live map: frames of the gateway (see scene.py) become dots, areas and flashes on one canvas over Leaflet.
 "use strict";
-const HEAD = 12, BOX = 1, GONE = 2, FLASH = 900, SILENT = 4000, TWEEN = 500;
+const HEAD = 12, BOX = 1, POLYGON = 2, GONE = 3, FLASH = 900, SILENT = 4000, TWEEN = 500;
 const byId = id => document.getElementById(id), text = (id, value) => { byId(id).textContent = value; };
 
 // --- the ground
@@ -29,6 +29,7 @@ let matches = [], watched = null, stamp = -1, socket = null, heard = 0, wait = 5
 function take(buffer) {
   const f = new Float64Array(buffer), b = new BigInt64Array(buffer), now = performance.now();
   const [nThings, nAreas, nPairs, matched, lost, newStamp, answers, ...box] = f.subarray(0, HEAD - 1);
+  const corners = HEAD + 3 * nThings + 6 * nAreas + 2 * nPairs;
   if (newStamp !== stamp) {
     // What was not there since the stamp before is gone.
     for (const [id, thing] of things) if (thing.stamp < stamp) things.delete(id);
@@ -37,8 +38,10 @@ function take(buffer) {
   let at = HEAD;
   for (let i = 0; i < nThings; i++, at += 3) move(b[at], f[at + 1], f[at + 2], now);
   for (let i = 0; i < nAreas; i++, at += 6) {
-    if (f[at + 1] === GONE) areas.delete(b[at]);
-    else areas.set(b[at], { isBox: f[at + 1] === BOX, zone: f.slice(at + 2, at + 6), flash: areas.get(b[at])?.flash ?? -1e9 });
+    const kind = f[at + 1], zone = f.slice(at + 2, at + 6);
+    if (kind === GONE) { areas.delete(b[at]); continue; }
+    const outline = kind === POLYGON ? f.slice(corners + 2 * zone[0], corners + 2 * zone[1]) : null;
+    areas.set(b[at], { kind, zone, outline, flash: areas.get(b[at])?.flash ?? -1e9 });
   }
   for (let i = 0; i < nPairs; i++, at += 2) {
     const thing = things.get(b[at]), area = areas.get(b[at + 1]);
@@ -142,14 +145,29 @@ function projection() {
   return { ofLng, ofLat, pixels: (metres, lat) => metres * scale / (40030228.9 * Math.max(.01, Math.cos(lat * Math.PI / 180))) };
 }
 
-function shape({ isBox, zone: [a, b, c, d] }, at) {
-  if (!isBox) return { x: at.ofLng(b), y: at.ofLat(a), r: at.pixels(c, a) };
-  const x = at.ofLng(b), y = at.ofLat(c);
-  return { x, y, w: at.ofLng(d) - x, h: at.ofLat(a) - y };
+function shape({ kind, zone: [a, b, c, d], outline }, at) {
+  const path = new Path2D();
+  if (kind === BOX) path.rect(at.ofLng(b), at.ofLat(c), at.ofLng(d) - at.ofLng(b), at.ofLat(a) - at.ofLat(c));
+  else if (kind === POLYGON) trace(path, outline, at);
+  else path.arc(at.ofLng(b), at.ofLat(a), Math.max(1.5, at.pixels(c, a)), 0, 7);
+  return path;
+}
+function trace(path, corners, at) {
+  for (let i = 0, isFirst = true; i < corners.length; i += 2) {
+    const lat = corners[i], lng = corners[i + 1];
+    if (Number.isNaN(lat)) { path.closePath(); isFirst = true; continue; }
+    // Edges are straight in degrees, which they are on this map only where they are short.
+    const steps = isFirst ? 1 : Math.max(1, Math.ceil(Math.abs(lat - corners[i - 2])));
+    for (let n = steps - 1; n >= 0; n--) {
+      const back = n / steps, ofOne = (now, before) => back ? now + (before - now) * back : now;
+      path[isFirst ? "moveTo" : "lineTo"](at.ofLng(ofOne(lng, corners[i - 1])), at.ofLat(ofOne(lat, corners[i - 2])));
+    }
+    isFirst = false;
+  }
 }
 function covers(area, { x, y }, at) {
-  const s = shape(area, at);
-  return area.isBox ? x >= s.x && x <= s.x + s.w && y >= s.y && y <= s.y + s.h : Math.hypot(x - s.x, y - s.y) <= s.r;
+  const ratio = devicePixelRatio || 1;
+  return pen.isPointInPath(shape(area, at), x * ratio, y * ratio, "evenodd");
 }
 
 function graticule(at, width, height) {
@@ -176,14 +194,12 @@ function draw(now) {
   pen.clearRect(0, 0, width, height);
   graticule(at, width, height);
   for (const area of areas.values()) {
-    const s = shape(area, at), glow = Math.max(0, 1 - (now - area.flash) / FLASH);
+    const path = shape(area, at), glow = Math.max(0, 1 - (now - area.flash) / FLASH);
     if (glow) isDirty = true;
-    pen.beginPath();
-    if (area.isBox) pen.rect(s.x, s.y, s.w, s.h); else pen.arc(s.x, s.y, Math.max(1.5, s.r), 0, 7);
     pen.fillStyle = `rgba(233, 179, 91, ${.07 + .22 * glow})`;
     pen.strokeStyle = `rgba(233, 179, 91, ${.55 + .45 * glow})`;
     pen.lineWidth = 1 + glow;
-    pen.fill(); pen.stroke();
+    pen.fill(path, "evenodd"); pen.stroke(path);
   }
   const dot = Math.max(1.8, Math.min(4, map.getZoom() / 2 - Math.max(0, Math.log2(things.size / 400)) * .45));
   let count = 0;
@@ -207,8 +223,8 @@ function draw(now) {
   const [south, west, north, east] = view();
   const isPart = watched && (watched[2] - watched[0] < .9 * (north - south)) && watched[0] > south;
   if (isPart) {
-    const s = shape({ isBox: true, zone: watched }, at);
-    pen.setLineDash([6, 6]); pen.strokeStyle = "#5d7886"; pen.lineWidth = 1; pen.strokeRect(s.x, s.y, s.w, s.h); pen.setLineDash([]);
+    pen.setLineDash([6, 6]); pen.strokeStyle = "#5d7886"; pen.lineWidth = 1;
+    pen.stroke(shape({ kind: BOX, zone: watched }, at)); pen.setLineDash([]);
   }
   tell(now, count, isPart);
 }
