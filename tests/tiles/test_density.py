@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from evflow import tiles
 from evflow.errors import GraphError
 from evflow.tiles import Grid, Layout, Message, Place, Ring, TileManager
 from evflow.tiles.density import Crowd, balanced, crowds
+from evflow.tools.cli import main
 from tests.tiles.rows import moves
 from tests.tiles.test_processes import Fleet
 from tests.tiles.world import Circle
@@ -72,17 +74,22 @@ def test_no_match_is_lost_or_doubled_when_the_grid_follows_density(tmp_path: Pat
         g.deploy({"a": a.contact, "b": b.contact}) as handle,
         tiles.connect(f"{a.contact}/tiles/a") as client,
     ):
-        fleet, splits = Fleet(client, 60), list[int]()
+        hosts = tmp_path / "hosts.toml"
+        hosts.write_text(f'[hosts]\na = "{a.contact}"\nb = "{b.contact}"\n')
+        run = ["tiles", "balance", "--hosts", str(hosts), "--most"]
+        fleet, told = Fleet(client, 60), list[str]()
         fleet.settle()
-        for most in (8, 1000):
-            changing = threading.Thread(
-                target=lambda most=most: splits.append(tiles.balance(handle, most=most))
-            )
+        for change in (
+            lambda: told.append(str(tiles.balance(handle, most=8))),
+            lambda: told.append(CliRunner().invoke(main, [*run, "1000"]).output),
+        ):
+            changing = threading.Thread(target=change)
             changing.start()
             while changing.is_alive():
                 for which in (0, 1):
                     fleet.move(which)
                     fleet.settle()
-        assert splits[0] > 0 and splits[1] == 0
+        assert int(told[0]) > 0 and told[1] == "0 tiles are split\n"
+        assert "positive number of zones" in CliRunner().invoke(main, [*run, "0"]).output
         with pytest.raises(GraphError, match="positive number of zones"):
             tiles.balance(handle, most=0)

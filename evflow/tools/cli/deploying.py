@@ -52,7 +52,7 @@ def undeploy(deployment: str, drain: bool, asked: Asked) -> None:
     """
     from evflow.tools.report import stats_table
 
-    with _handle(deployment, asked) as handle:
+    with handle_of(deployment, asked) as handle:
         if drain:
             stats = handle.stats_of(handle.shutdown())
         else:
@@ -81,7 +81,7 @@ def _changing(name: str, *arguments: str) -> Callable[[Callable[..., None]], cli
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def command(asked: Asked, deployment: str, **given: Any) -> None:
-            with _handle(deployment, asked) as handle:
+            with handle_of(deployment, asked) as handle:
                 function(handle, **given)
                 click.echo(f"{handle.name} is at version {handle.version}")
 
@@ -167,7 +167,7 @@ def _host(handle: Deployment, host: str, contact: str | None) -> None:
 @speaking
 def attributes(deployment: str, stone: str, values: tuple[str, ...], asked: Asked) -> None:
     """Print a stone's attributes, after setting some."""
-    with _handle(deployment, asked) as handle:
+    with handle_of(deployment, asked) as handle:
         click.echo(json.dumps(handle.attributes(stone, **dict(map(_attribute, values)))))
 
 
@@ -189,7 +189,16 @@ def _contacts(asked: Asked) -> dict[str, str]:
     return asked.hosts.contacts
 
 
-def _handle(deployment: str, asked: Asked) -> Deployment:
+def handle_of(deployment: str, asked: Asked) -> Deployment:
+    """A handle of a deployment on the hosts that a command was told.
+
+    Args:
+        deployment: its name.
+        asked: what the command was told.
+
+    Raises:
+        click.UsageError: it was told no hosts.
+    """
     from evflow.deploy.handle import Deployment
 
     return Deployment(deployment, _contacts(asked), **asked.settings)

@@ -1,4 +1,4 @@
-"""Commands about tiles: ``map``."""
+"""Commands about tiles: ``map`` and ``balance``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
-from evflow.tools.cli.options import keys_option, plain_option
+from evflow.tools.cli.deploying import handle_of
+from evflow.tools.cli.options import Asked, keys_option, plain_option, speaking
 
 
 @click.group()
 def tiles() -> None:
-    """Look at location publish/subscribe systems."""
+    """Look at location publish/subscribe systems, and balance them."""
 
 
 @tiles.command("map")
@@ -65,6 +66,29 @@ def map_(
         # In short waits, since a signal that comes just before a wait does not end it.
         while not threading.Event().wait(0.5):
             pass
+
+
+@tiles.command()
+@click.argument("deployment", default="tiles")
+@click.option(
+    "--most", type=float, default=300.0, show_default=True,
+    help="With how many zones a move may be compared, on average.",
+)  # fmt: skip
+@click.option(
+    "--within", type=click.FloatRange(1), default=120.0, show_default=True,
+    help="Seconds that all of it may take.",
+)  # fmt: skip
+@speaking
+def balance(deployment: str, most: float, within: float, asked: Asked) -> None:
+    """Split tiles with many zones and join those with few, while events flow.
+
+    Prints how many tiles are split now. Call it from time to time: where nothing has to change it changes
+    nothing.
+    """
+    from evflow.tiles import balance
+
+    with handle_of(deployment, asked) as handle:
+        click.echo(f"{balance(handle, most=most, timeout=within)} tiles are split")
 
 
 def _attribute(text: str) -> tuple[str, Any]:
