@@ -186,14 +186,17 @@ class Arrivals:
             before = self.count
             time.sleep(10)
 
-    def quantiles(self) -> str:
+    def at(self, *shares: float) -> list[float]:
+        """The latencies, in ms, that these shares of the matches had at most."""
         latencies = sorted((at - self.sent[version], count) for at, version, count in self.came)
         if not latencies:
-            return "no matches"
+            return [float("nan")] * len(shares)
         times, counts = (np.array(column) for column in zip(*latencies, strict=True))
-        share = np.cumsum(counts) / counts.sum()
-        at = [times[np.searchsorted(share, q)] for q in (0.5, 0.9, 0.99, 1 - 1e-12)]
-        return "p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f} ms".format(*(1000 * t for t in at))
+        below = np.cumsum(counts) / counts.sum()
+        return [1000 * float(times[np.searchsorted(below, share - 1e-12)]) for share in shares]
+
+    def quantiles(self) -> str:
+        return "p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f} ms".format(*self.at(0.5, 0.9, 0.99, 1))
 
 
 def over_processes(options: argparse.Namespace) -> None:
