@@ -163,7 +163,7 @@ def system(processes: int, replicas: int) -> Iterator[tuple[tiles.Connection, Ar
 def measure(fleet: Fleet, arrivals: Arrivals, pids: list[int], seconds: float) -> tuple[Measured, float]:
     """Moves for some seconds; what that came to, and how late the last moves were."""
     fleet.settle()
-    arrivals.latencies.clear()
+    arrivals.came.clear()
     before, begin, count = [spent(pid)[0] for pid in pids], time.monotonic(), arrivals.count
     moves, late = fleet.move(seconds)
     took = time.monotonic() - begin
