@@ -98,7 +98,7 @@ def _sampled(
     # The first round fills the roles, the second one warms them up.
     for round, count in enumerate((n, n, batch * (300 if batch < 1000 else 20))):
         if round:
-            moved(entities, random)
+            moved(entities["zone"], random)
         order = random.permutation(n)[:count]
         for start in range(0, len(order), batch):
             waiting = [(client.place, *sent) for sent in client.send(entities[order[start : start + batch]])]

@@ -101,7 +101,7 @@ class Fleet:
     def turn(self, moves: int, calls: int = 1) -> int:
         """Moves the next entities, by so many calls for each side; returns how many moves that were."""
         part = self.rows[np.arange(self._next, self._next + moves) % len(self.rows)]
-        moved(part, self._random)
+        moved(part["zone"], self._random)
         self.rows[part["id"]] = part
         self._next = (self._next + moves) % len(self.rows)
         for some in np.array_split(part, calls):
