@@ -144,6 +144,8 @@ class Committing:
                     self._trouble.failed(f"step {part.step} cannot be written: {why}")
                     self._tell()
                     time.sleep(AGAIN)
+            # It keeps the memory of its writers mapped, and the next one may be long in coming.
+            del part
 
     def _hand_on(self, part: Part) -> bool:
         """Waits until the blocks of a step have left, once; they leave again if the node is killed then.

@@ -41,6 +41,9 @@ _IDLE = 0.5
 _MOST_STRANGERS = 128
 """Connections that have not said hello: of more, the oldest is ended."""
 
+_MOST_MAPPED = 1 << 40
+"""Bytes of the largest memory that is mapped; steps of a larger one are copied. Addresses can run out."""
+
 _log = logging.getLogger("evflow.staging")
 
 
@@ -53,7 +56,8 @@ class Source:
         self._bytes: Bytes | None = None
         with contextlib.suppress(OSError, ValueError):
             # Of other memory a page may be gone when it is looked at, which would end the process.
-            plain = os.fstat(file).st_blksize == mmap.PAGESIZE
+            status = os.fstat(file)
+            plain = status.st_blksize == mmap.PAGESIZE and status.st_size <= _MOST_MAPPED
             if table and plain and fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS == SEALS:
                 self._bytes = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
                 # It has the file open by itself.

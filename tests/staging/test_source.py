@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from evflow.staging import All, ConstantDrain, InOrder, RateLimit, Writer
 from evflow.staging.messages import Ready
 from evflow.staging.pulling import Transfer
 from evflow.staging.serving import Source
+from tests.node.processes import wait_for
 from tests.staging.application import HEAT, PLENTY, write
 from tests.staging.test_stage import HALF, check, staged, writers
 
@@ -71,6 +73,23 @@ def test_what_stays_where_it_is_is_not_copied(
             writer.close()
     check(tmp_path / "run.h5", [0])
     assert copied == [HALF] * copies
+
+
+def test_memory_of_a_writer_goes_with_the_writer(tmp_path: Path) -> None:
+    def mapped() -> bool:
+        return "evflow-staging" in Path("/proc/self/maps").read_text()
+
+    graph, _ = staged(tmp_path)
+    with graph.run():
+        made = [Writer(tmp_path / "socket", rank, 2, [HEAT], budget=PLENTY) for rank in range(2)]
+        for rank, writer in enumerate(made):
+            write(writer, rank, 0)
+        assert mapped()
+        for writer in made:
+            writer.close()
+        del made, writer
+        gc.collect()
+        wait_for(lambda: not mapped(), "the memory to be let go of")
 
 
 def test_memory_that_could_go_is_not_used_where_it_is() -> None:

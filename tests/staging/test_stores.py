@@ -212,10 +212,11 @@ def test_rows_of_an_open_variable_are_in_the_file_of_each_step(tmp_path: Path) -
     rows=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     width=st.sampled_from([1, 3, 512, 1000]),
     shift=st.sampled_from([0, 8]),
+    problem=st.sampled_from([errno.EINVAL, errno.EIO]),
 )
 @settings(max_examples=tried(8), deadline=None)
 def test_steps_of_one_form_have_their_own_elements(
-    refused: str, rows: list[int], width: int, shift: int
+    refused: str, rows: list[int], width: int, shift: int, problem: int
 ) -> None:
     """Blocks that stand at any place in memory and in the file; a file system without direct writes."""
     real = {"open": os.open, "writev": os.writev, "nothing": None}
@@ -223,7 +224,7 @@ def test_steps_of_one_form_have_their_own_elements(
     def refuses(*given: Any) -> Any:
         flags = fcntl.fcntl(given[0], fcntl.F_GETFL) if refused == "writev" else given[1]
         if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(problem if refused == "writev" else errno.EINVAL, "refused")
         return real[refused](*given)  # type: ignore[misc]
 
     known = by_name(

@@ -82,9 +82,10 @@ def _put(file: int, waiting: list[Bytes]) -> None:
             size = os.writev(file, left)
         except OSError as error:
             flags = fcntl.fcntl(file, fcntl.F_GETFL)
-            if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
+            if error.errno not in (errno.EINVAL, errno.EIO) or not flags & os.O_DIRECT:
                 raise
-            # This system wants other multiples, or a write has stopped between them.
+            # This system wants other multiples, a write has stopped between them, or (ZFS) somebody writes
+            # into this memory meanwhile. If the disk has failed, writing or ``fsync`` fails again.
             fcntl.fcntl(file, fcntl.F_SETFL, flags & ~os.O_DIRECT)
             continue
         while left and size >= len(left[0]):
