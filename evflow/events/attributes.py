@@ -67,7 +67,7 @@ def row_of(values: Mapping[str, AttributeValue]) -> Row:
     Raises:
         SchemaError: see ``Attributes.constant``.
     """
-    kinds = ""
+    kinds, values = "", values.copy() if type(values) is dict else values
     if type(values) is dict and len(values) <= MOST_ATTRIBUTES:
         for name, value in values.items():
             kind = _PLAIN.get(type(value), "")

@@ -16,7 +16,7 @@ from evflow.engine.engine import Engine
 from evflow.engine.topology import Slot
 from evflow.errors import FlowError
 from evflow.events.batch import EventBatch
-from evflow.flow.source_queue import Item, Single, are_alike, batch_of
+from evflow.flow.source_queue import Item, Single, are_alike, batch_of, weight
 
 _BESIDE = 64
 """Bytes that a submission takes beside its events, about."""
@@ -203,16 +203,19 @@ class Handed:
 
 def _alike(items: deque[Item], first: Single) -> Iterator[Single]:
     """Takes out the single events that come first and are like another, as many as may be run together."""
-    count, size = 1, 0
+    count, size = 1, weight(first)
     while items and count < _TOGETHER and size < _TOGETHER_BYTES:
         item = items[0]
         if isinstance(item, EventBatch) or not are_alike(first, item):
             return
+        size += weight(item)
+        # One that is too large to be sent must not take others along.
+        if size > _TOGETHER_BYTES:
+            return
         items.popleft()
         count += 1
-        size += len(item[1])
         yield item
 
 
 def _size(item: Item) -> int:
-    return _BESIDE + (item.nbytes if isinstance(item, EventBatch) else len(item[1]))
+    return _BESIDE + (item.nbytes if isinstance(item, EventBatch) else weight(item))

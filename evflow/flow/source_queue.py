@@ -296,7 +296,7 @@ def _groups(items: list[Item]) -> Iterator[list[Item]]:
         first = group[0] if group else item
         if isinstance(item, tuple):
             # A large event stays alone, so that it is not copied.
-            length = len(item[1])
+            length = weight(item)
             joins = isinstance(first, tuple) and are_alike(first, item) and size + length <= _JOINED
         else:
             at, length = address_of(item.data), len(item.data)
@@ -331,6 +331,14 @@ def are_alike(one: Single, other: Single) -> bool:
     return one[0] is other[0] and alike(one[2], other[2])
 
 
+def weight(one: Single) -> int:
+    """Bytes of an event and of the texts among its attributes."""
+    _, data, row = one
+    if row is None:
+        return len(data)
+    return len(data) + sum(len(value) for value in row.values if isinstance(value, str))
+
+
 def batch_of(events: Sequence[Single]) -> EventBatch:
     """Events that are alike as one batch."""
     rows = [row for _, _, row in events if row is not None]
@@ -343,7 +351,7 @@ def _plain(batch: EventBatch) -> bool:
 
 
 def _size(item: Item) -> int:
-    return item.nbytes if isinstance(item, EventBatch) else len(item[1])
+    return item.nbytes if isinstance(item, EventBatch) else weight(item)
 
 
 class Marks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,27 @@ def test_a_source_gives_in_order_what_is_submitted_on_every_way(kinds: list[type
             else:
                 flow["events"].submit(event)
     assert seen == list(range(4000))
+
+
+@pytest.mark.parametrize("first", ["outside", "handler"])
+def test_an_event_with_large_attributes_goes_alone(first: str) -> None:
+    """It may be too large to be sent, and that costs no other event."""
+    sizes: list[int] = []
+    taken = threading.Event()
+
+    def give(_: Any = None) -> None:
+        for text in ("a", "x" * 100_000, "b", "c"):
+            flow["second"].submit(Rec(1), attrs={"k": text})
+
+    g = ev.Graph()
+    g.source("first", Rec) >> ev.Terminal(lambda event: give() if first == "handler" else taken.wait(20))
+    g.source("second", Rec) >> ev.Terminal(lambda batch: sizes.append(len(batch)), batch=True)
+    with g.run() as flow:
+        flow["first"].submit(Rec(1))
+        if first == "outside":
+            give()
+        taken.set()
+    assert sizes == [1, 1, 2]
 
 
 @pytest.mark.parametrize("kind", [Rec, Note])

@@ -15,6 +15,7 @@ from evflow.engine.letters import LetterBox
 from evflow.engine.placement import bridged, placed_on
 from evflow.engine.topology import Crossing
 from evflow.events.batch import EventBatch
+from evflow.mishaps import Broken
 from evflow.net.link import messages as m
 from evflow.net.link.hub import Hub
 from evflow.net.link.outlet import Outlet, Terms
@@ -115,6 +116,33 @@ def test_frame_that_comes_again_does_not_set_the_journal_back() -> None:
     hub.finish(0.0)
     assert seen == [9]
     assert journal.saved == [(9,)]
+
+
+def test_who_sends_is_told_what_a_stone_has_handled_before_it_leaves() -> None:
+    """Else the events come again, to the same stone or to where it goes."""
+    seen: list[int] = []
+    hub, wires = node(ending(seen), "B")
+    tell(hub, *frame(1, 1))
+    hub.finish(0.0)
+    tell(hub, *frame(2, 2), now=0.001)
+    hub.finish(0.001)
+    hub.remote_inputs.leave("in", "gone")
+    assert seen == [1, 2]
+    assert [ack.safe for ack in wires.take(m.Ack)][-1:] == [2]
+
+
+def test_frame_that_was_handled_only_in_part_is_not_safe() -> None:
+    """A stone that breaks its flow has handled some of the events; all come again."""
+
+    def broken(slot: Any) -> None:
+        raise MemoryError
+
+    hub, wires = node(ending([]), "B")
+    hub.run = broken
+    with pytest.raises(Broken):
+        tell(hub, *frame(1, 1))
+    hub.close("the end", lambda bridge, batch, why: None)
+    assert {ack.safe for ack in wires.take(m.Ack)} <= {0}
 
 
 def test_accept_does_not_count_what_was_lost_as_received() -> None:

@@ -179,7 +179,8 @@ class Delivery:
             run(inlet, arrived.batch)
         finally:
             self._current = None
-            inlet.handling = 0
+        # Where that failed it stays: what the frame led to is known only in part, so it is not safe.
+        inlet.handling = 0
         if inlet.exact:
             pending.owed, pending.holds = list(self._touched.items()), self._downstream.holds()
 

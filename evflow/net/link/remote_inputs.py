@@ -85,6 +85,7 @@ class RemoteInputs:
             inlet.slot = slot
         misfit = [inlet for inlet in before if not _takes(slot, inlet.input)]
         if misfit:
+            self._hub.delivery.settle_links(misfit)
             self._close(misfit, f"stone {name!r} of node {self._hub.name} has not that input any more")
         for link in self._hub.links.values():
             link.invite(name)
@@ -100,6 +101,8 @@ class RemoteInputs:
             return
         self._hub.restless = True
         inlets = [inlet for inlet in self.all() if inlet.slot.name == name]
+        # Whoever sent what was handled since links were looked after last is told that it is safe.
+        self._hub.delivery.settle_links(inlets)
         if name in self._hub.downstream and any(inlet.pending for inlet in inlets):
             self._stay(name, inlets, reason)
         else:
