@@ -229,11 +229,11 @@ def test_no_memory_to_join_events_costs_none(monkeypatch: Patch) -> None:
     source >> ev.Terminal(lambda event: seen.append(event.n))
     original, joined = ev.EventBatch.from_encoded.__func__, []
 
-    def from_encoded(cls: Any, schema: Any, events: Any) -> Any:
+    def from_encoded(cls: Any, schema: Any, events: Any, attributes: Any = None) -> Any:
         joined.append(len(events))
         if len(events) > 1:
             raise MemoryError
-        return original(cls, schema, events)
+        return original(cls, schema, events, attributes)
 
     monkeypatch.setattr(ev.EventBatch, "from_encoded", classmethod(from_encoded))
     monkeypatch.setattr(ev.EventBatch, "concat", _no_memory)
