@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,9 @@ from tiles_redis import Redis
 from evflow import tiles
 from evflow.tiles import MOVE, Client, Frontend, Grid, Layout, Place, Ring, StateManager, TileManager
 from evflow.tiles.density import balanced, crowds
+from evflow.tiles.messages import Message, Outbox
+
+Role = Frontend | StateManager | TileManager
 
 STEP = 20 / 3.6 * 10
 DEGREES = 1 / 111_195
@@ -91,29 +94,44 @@ def main() -> None:
         grid = Grid(15, splits)
 
 
+def played(
+    client: Client, roles: Mapping[Place, Role], outbox: Outbox
+) -> Iterator[tuple[Place, Place, Message, float, Outbox]]:
+    """Plays what a client sends, without links: each message, from whom to whom, with the CPU seconds that it
+    took there, and what is sent on."""
+    waiting = [(client.place, *sent) for sent in outbox]
+    for sender, target, message in waiting:
+        begin = time.thread_time()
+        if target == client.place:
+            outbox = client.receive(sender, message)[1]
+        else:
+            outbox = roles[target].receive(sender, message)
+        took = time.thread_time() - begin
+        waiting += [(target, *sent) for sent in outbox]
+        yield sender, target, message, took, outbox
+
+
 def measure(k: float, options: argparse.Namespace, grid: Grid) -> TileManager:
     random = np.random.default_rng(1)
     ring = Ring({0: ("host",)})
     layout = Layout(grid, ring, ring)
     front, state, tile = (Place(role, 0) for role in ("frontend", "state", "tile"))
     manager = TileManager(tile, layout)
-    roles = {front: Frontend(front, layout), state: StateManager(state, layout), tile: manager}
+    roles: dict[Place, Role] = {
+        front: Frontend(front, layout),
+        state: StateManager(state, layout),
+        tile: manager,
+    }
     client = Client(Place("client", 0), front)
     spent, rows = Counter[str](), Counter[str]()
 
     def send(part: np.ndarray) -> None:
         begin = time.thread_time()
-        waiting = [(client.place, *sent) for sent in client.send(part)]
+        outbox = client.send(part)
         spent["client"] += time.thread_time() - begin
-        for sender, target, message in waiting:
+        for _, target, message, took, _ in played(client, roles, outbox):
             rows[f"{message.kind} to {target.role}"] += len(message.rows)
-            begin = time.thread_time()
-            if target == client.place:
-                outbox = client.receive(sender, message)[1]
-            else:
-                outbox = roles[target].receive(sender, message)
-            spent[target.role] += time.thread_time() - begin
-            waiting += [(target, *sent) for sent in outbox]
+            spent[target.role] += took
 
     entities = fleet(options.entities, k, random, options.skewed)
     for start in range(0, len(entities), options.batch):
@@ -136,9 +154,20 @@ def measure(k: float, options: argparse.Namespace, grid: Grid) -> TileManager:
     return manager
 
 
+def wait_for(contact: str) -> None:
+    """Waits until somebody listens there."""
+    host, port = contact.removeprefix("tcp://").split(":")
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            return socket.create_connection((host, int(port))).close()
+        except OSError:
+            time.sleep(0.1)
+
+
 @contextmanager
 def daemons(names: list[str], folder: Path) -> Iterator[dict[str, tuple[str, int]]]:
-    """Daemons as processes: contact and process id by name."""
+    """Daemons as processes that listen: contact and process id by name."""
     found, running = {}, []
     try:
         for name in names:
@@ -150,6 +179,8 @@ def daemons(names: list[str], folder: Path) -> Iterator[dict[str, tuple[str, int
                 command = [sys.executable, "-m", "evflow", "node", name, *options]
                 running.append(subprocess.Popen(command, stdout=log, stderr=log))
             found[name] = contact, running[-1].pid
+        for contact, _ in found.values():
+            wait_for(contact)
         yield found
     finally:
         for process in running:
@@ -207,7 +238,6 @@ def over_processes(options: argparse.Namespace) -> None:
     graph = tiles.graph(names, replicas=options.replicas, **roles)
     random, arrivals = np.random.default_rng(1), Arrivals()
     with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
-        time.sleep(2)
         contacts = {name: contact for name, (contact, _) in running.items()}
         with (
             graph.deploy(contacts),

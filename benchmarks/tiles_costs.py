@@ -7,12 +7,11 @@ that a row is compared with.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from tiles import fleet, moved
+from tiles import Role, fleet, moved, played
 
 from evflow.tiles import Client, Frontend, Grid, Layout, Place, Ring, StateManager, TileManager
 
@@ -85,7 +84,7 @@ def _sampled(
     """Runs the roles of some hosts, adds samples by kind; returns rows to tiles and matches, both a move."""
     random, ring = np.random.default_rng(1), Ring({g: (f"h{g}",) for g in range(hosts)})
     layout, front = Layout(Grid(15), ring, ring), Place("frontend", 0)
-    roles: dict[Place, Frontend | StateManager | TileManager] = {front: Frontend(front, layout)}
+    roles: dict[Place, Role] = {front: Frontend(front, layout)}
     for g in range(hosts):
         roles[Place("state", g)] = StateManager(Place("state", g), layout)
         roles[Place("tile", g)] = TileManager(Place("tile", g), layout)
@@ -99,19 +98,13 @@ def _sampled(
     for round, count in enumerate((n, n, batch * (300 if batch < 1000 else 20))):
         if round:
             moved(entities["zone"], random)
+            entities["version"] += 1
         order = random.permutation(n)[:count]
         for start in range(0, len(order), batch):
-            waiting = [(client.place, *sent) for sent in client.send(entities[order[start : start + batch]])]
-            for sender, target, message in waiting:
-                if target == client.place:
-                    waiting += [(target, *sent) for sent in client.receive(sender, message)[1]]
-                    continue
-                begin = time.thread_time()
-                outbox = roles[target].receive(sender, message)
-                took, size = time.thread_time() - begin, len(message.rows)
-                waiting += [(target, *sent) for sent in outbox]
-                if round == 2:
-                    kind = ROLES.index((message.kind, sender.role, target.role))
+            sent = client.send(entities[order[start : start + batch]])
+            for sender, target, message, took, outbox in played(client, roles, sent):
+                if target != client.place and round == 2:
+                    kind, size = ROLES.index((message.kind, sender.role, target.role)), len(message.rows)
                     away = sum(place.role != "client" for place, _ in outbox)
                     seen[kind].append((took, 1.0, size, away, size * near * (kind == TO_TILE)))
                     rows[kind] += size

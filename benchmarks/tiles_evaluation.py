@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -134,25 +133,12 @@ class Fleet:
         return count, time.monotonic() - self._at
 
 
-def wait_for(contact: str) -> None:
-    """Waits until somebody listens there."""
-    host, port = contact.removeprefix("tcp://").split(":")
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        try:
-            return socket.create_connection((host, int(port))).close()
-        except OSError:
-            time.sleep(0.1)
-
-
 @contextmanager
 def system(processes: int, replicas: int) -> Iterator[tuple[tiles.Connection, Arrivals, list[int]]]:
     """Daemons that have all roles each, and a client: its connection, what came, and all process ids."""
     names, arrivals = [f"h{number}" for number in range(processes)], Arrivals()
     with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
         contacts = {name: contact for name, (contact, _) in running.items()}
-        for contact in contacts.values():
-            wait_for(contact)
         with (
             tiles.graph(names, replicas=replicas).deploy(contacts),
             tiles.connect(f"{contacts['h0']}/tiles/h0", arrivals, patience=20) as client,
