@@ -411,8 +411,8 @@ def subsets(builder: Any, first: Any, second: Any, third: Any, masks: Any, step:
     return _mask(builder, builder.icmp_unsigned("==", found, none), 16)
 
 
-def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:
-    """Which of ``count`` areas hold a point: each step rounded to ``kind``, nothing fused."""
+def _distances(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:
+    """The squares of ``count`` distances from a point: each step rounded to ``kind``, nothing fused."""
     total = None
     for place, column in zip(point, columns, strict=False):
         if kind is _F32:
@@ -420,6 +420,12 @@ def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: 
         step = builder.fsub(_lanes(builder, column, kind, count), _splat(builder, place, count))
         square = builder.fmul(step, step)
         total = square if total is None else builder.fadd(total, square)
+    return total
+
+
+def _near(builder: Any, point: list[Any], columns: list[Any], kind: Any, count: int) -> Any:
+    """Which of ``count`` areas hold a point; the last of the columns is that of reaches."""
+    total = _distances(builder, point, columns, kind, count)
     reach = _lanes(builder, columns[-1], kind, count)
     return _mask(builder, builder.fcmp_ordered("<=", total, reach), count)
 
@@ -475,12 +481,11 @@ def within_reach(builder: Any, x: Any, y: Any, z: Any, reach: Any, block: Any) -
     found = None
     for half in (0, 16):
         columns = [builder.add(block, _I64(4 * (32 * column + half))) for column in range(4)]
-        numbers = [_splat(builder, builder.fptrunc(number, _F32), 16) for number in (x, y, z, reach)]
-        lanes = [_lanes(builder, column, _F32, 16) for column in columns]
-        steps = [builder.fsub(lane, number) for lane, number in zip(lanes[:3], numbers, strict=False)]
-        squares = [builder.fmul(step, step) for step in (*steps, builder.fadd(lanes[3], numbers[3]))]
-        total = builder.fadd(builder.fadd(squares[0], squares[1]), squares[2])
-        bits = builder.shl(_mask(builder, builder.fcmp_ordered("<=", total, squares[3]), 16), _I64(half))
+        total = _distances(builder, [x, y, z], columns, _F32, 16)
+        own = _splat(builder, builder.fptrunc(reach, _F32), 16)
+        both = builder.fadd(_lanes(builder, columns[-1], _F32, 16), own)
+        near = builder.fcmp_ordered("<=", total, builder.fmul(both, both))
+        bits = builder.shl(_mask(builder, near, 16), _I64(half))
         found = bits if found is None else builder.or_(found, bits)
     return found
 
