@@ -70,9 +70,9 @@ class Hdf5Store(Store):
             key = (shapes, news, part.missing)
             if not plain:
                 self._write(part, news, own, shapes)
-            elif key != self._key:
-                self._form, self._key = self._write(part, news, own, shapes, True), key
-            if plain:
+            else:
+                if key != self._key:
+                    self._form, self._key = self._write(part, news, own, shapes, True), key
                 data |= {name: [value] for name, value in own.items()}
                 pieces = (data[piece] if isinstance(piece, str) else [piece] for piece in self._form)
                 write_file(self._new, chain.from_iterable(pieces))
