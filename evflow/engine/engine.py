@@ -501,7 +501,7 @@ class Engine:
             return
         start, aside = time.perf_counter(), self._seconds_aside
         if adapter.idle:
-            slot.counts[IN] += batch.rows if batch.selection is None else len(batch)
+            slot.counts[IN] += len(batch)
             self._receive(slot, adapter.input, batch)
         else:
             # Converted as a whole first: if that fails, no event of the batch was counted or handled.
@@ -517,7 +517,7 @@ class Engine:
     def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
         assert slot.actor is not None
         # One event alone is its own slice.
-        if batch.rows == 1 or not slot.actor.divides or len(batch) == 1:
+        if not slot.actor.divides or len(batch) == 1:
             self._give(slot, input, batch)
             if self.pending:
                 self._step_aside()

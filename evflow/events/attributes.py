@@ -67,8 +67,9 @@ def row_of(values: Mapping[str, AttributeValue]) -> Row:
     Raises:
         SchemaError: see ``Attributes.constant``.
     """
-    kinds, values = "", values.copy() if type(values) is dict else values
+    kinds = ""
     if type(values) is dict and len(values) <= MOST_ATTRIBUTES:
+        values = values.copy()
         for name, value in values.items():
             kind = _PLAIN.get(type(value), "")
             if kind == "i" and not _LOWEST <= value <= _HIGHEST:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evflow.engine.engine import Engine
-from evflow.engine.gate import way_of
+from evflow.engine.gate import Way, way_of
 from evflow.engine.topology import IN
 from evflow.flow.net import Net
 from evflow.flow.source_queue import Onward, SourceQueue
@@ -32,7 +32,7 @@ class Lender:
         net: the node's links.
 
     Attributes:
-        lent: what is lent now: the queues, and the bridges that are lent to them.
+        lent: what is lent now: the queues, the ways from there, and what is known of these.
     """
 
     def __init__(self, engine: Engine, net: Net) -> None:
@@ -40,7 +40,7 @@ class Lender:
         self._net = net
         # Where there are no links, there is nothing to lend.
         self._lends = net.patience is not None
-        self.lent: list[tuple[SourceQueue, Onward]] = []
+        self.lent: list[tuple[SourceQueue, Way, Onward]] = []
 
     def lend(self, queues: Iterable[SourceQueue]) -> None:
         """Lends what can be; the flow's thread is about to sleep."""
@@ -60,15 +60,15 @@ class Lender:
             express = self._net.express(way.bridge.name, buffer.schema)
             if express is not None:
                 queue.lend(express)
-                self.lent.append((queue, onward))
+                self.lent.append((queue, way, onward))
 
     def settle(self) -> None:
         """Takes back what was lent, and notes what was sent; the flow's thread is awake."""
-        for queue, onward in self.lent:
+        for queue, way, onward in self.lent:
             gone = queue.gone()
-            if gone is not None and onward.way is not None:
+            if gone is not None:
                 batch, counts = gone
-                self._net.went(onward.way.bridge.name, batch, counts)
-                onward.way.passed(batch.rows)
+                self._net.went(way.bridge.name, batch, counts)
+                way.passed(batch.rows)
                 onward.came += batch.rows
         self.lent.clear()

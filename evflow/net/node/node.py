@@ -378,14 +378,10 @@ class Links:
         """Takes what had come over the sockets when the bell slept last, and runs it."""
         # Frames that have waited are handled at the end of the turn.
         if self.bell.ready:
-            hub = self._hub
             # Handlers run when the sockets have been read: while one runs, another thread reads them.
-            hub.serving.now = True
-            try:
+            with self._hub.serving:
                 self._receive(now)
-            finally:
-                hub.serving.now = False
-            hub.handle(now)
+            self._hub.handle(now)
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
