@@ -17,6 +17,7 @@ from evflow.tiles.stone import Host, put
 
 if TYPE_CHECKING:
     from evflow.deploy.handle import Deployment
+    from evflow.graph.graph import Graph
 
 __all__ = ["balance", "grow", "shrink"]
 
@@ -93,12 +94,19 @@ def shrink(deployment: Deployment, host: str, *, timeout: float = 120.0) -> None
         plan = _settled(deployment, until, leaving=host).without(host)
     _reached(deployment, plan, until, "" if plan.next else host)
     plan = _settled(deployment, until, "" if plan.next else host)
+    # Two changes: what is on its way over a bridge that ends is still to be handled, by a stone that is open.
+    peers = list(plan.numbers.values())
     with deployment.change() as graph:
-        for peer in plan.numbers.values():
-            for bridge in (f"{host} to {peer}", f"{peer} to {host}"):
-                if bridge in graph.stones:
-                    graph.remove(bridge)
+        _removed(graph, [f"{peer} to {host}" for peer in peers])
+    with deployment.change() as graph:
+        _removed(graph, [f"{host} to {peer}" for peer in peers])
         graph.remove(host)
+
+
+def _removed(graph: Graph, names: Sequence[str]) -> None:
+    for name in names:
+        if name in graph.stones:
+            graph.remove(name)
 
 
 def balance(deployment: Deployment, *, most: float = 300.0, timeout: float = 120.0) -> int:
