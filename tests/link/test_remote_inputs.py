@@ -62,7 +62,7 @@ def test_waiting_for_waits_until_it_is_known_what_was_lost() -> None:
     three = Three("at_most_once")
     three.network.lose = lambda message: isinstance(message, m.Data)
     three.submit(1)
-    assert "bridge 'bridge' to b" in three.a.hub.waiting_for((), {"bridge"})
+    assert "bridge 'bridge' to b: frames are on their way" in three.a.hub.waiting_for((), {"bridge"})
     three.network.lose = lambda message: False
     three.a.link("b").down("broken", three.network.now)
     three.network.run(1)

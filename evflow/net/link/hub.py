@@ -571,7 +571,8 @@ class Hub:
         return [*told, self.delivery.trouble.why] if self.delivery.trouble.why else told
 
     def _trouble(self, o: Outlet, events: int) -> str:
-        told = "1 event waits" if events == 1 else f"{events} events wait"
+        # What was sent at most once is not kept, so not counted either.
+        told = {0: "frames are on their way", 1: "1 event waits"}.get(events, f"{events} events wait")
         why = o.reason or self.links[o.address.peer].why or "the peer has not handled them yet"
         return f"bridge {o.bridge!r} to {o.address.peer}: {told}; {why}"
 
