@@ -90,7 +90,7 @@ def acts(handle: ev.Deployment) -> list[Callable[[], Any]]:
         lambda: handle.drain(0.2),
         handle.stats,
         handle.dead_letters,
-        lambda: handle.cluster.flow.ask(handle.hosts["a"], "angry/angry", {}, timeout=0.1),
+        lambda: handle.cluster.flow.ask("a", "angry/angry", {}, timeout=0.1),
         lambda: handle.freeze("angry"),
         lambda: recs.submit_batch({"seq": [4]}, timeout=0.3),
         lambda: handle.unfreeze("angry"),
