@@ -164,8 +164,9 @@ def test_a_loop_that_grows_is_refused_loudly_and_ends_with_its_flow(caplog: pyte
 
 
 @pytest.mark.slow
-def test_a_loop_without_end_holds_up_neither_changes_nor_the_end() -> None:
+def test_a_loop_without_end_holds_up_neither_changes_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event leads to another, for ever, so no queue is ever full."""
+    monkeypatch.setattr(worker, "_PORTION", 0.05)
     handled = 0
 
     def again(event: Any) -> None:
