@@ -41,8 +41,8 @@ _ = store >> ev.Terminal(lambda event: None, name="end", on="a")
 matches = some >> ev.Match([], path=folder / "subscriptions", name="match", on="b")
 _ = matches >> ev.Terminal(lambda event: None, name="matched", on="b")
 _ = g.source("faulty", Small, on="a") >> ev.Terminal(fail, name="failing", on="a")
-there = g.run(node=ev.Node("b", listen="tcp://127.0.0.1:0"))
-here = g.run(node=ev.Node("a", peers={"b": there.node.contact}))
+there = g.run(node=ev.Node("b", listen="tcp://127.0.0.1:0", heartbeat=0.2))
+here = g.run(node=ev.Node("a", peers={"b": there.node.contact}, heartbeat=0.2))
 if sys.argv[2] == "after the first events":
     here["numbers"].submit(Small(0))
     here.drain(timeout=30)
@@ -113,7 +113,7 @@ print("all there")
 @pytest.mark.parametrize("moment", ["before the first events", "after the first events"])
 def test_a_flow_goes_on_when_there_are_files_again(tmp_path: Path, moment: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), moment, "4"],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), moment, "2"],
         capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "all there\n"), done.stderr[-4000:]
