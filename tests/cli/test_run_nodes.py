@@ -141,6 +141,8 @@ def test_station_waits_for_an_office_that_comes_later(start: Start, stations: Pa
 
 @pytest.mark.slow
 def test_station_gives_up_what_nobody_took_when_it_is_ended(start: Start, stations: Path) -> None:
+    hasty = "from evflow.tools.cli import run\nrun._PATIENCE = 0.5\n"
+    stations.write_text(hasty + stations.read_text())
     station = start("run", "stations.py", "--node", "station", "--peer", "office=tcp://127.0.0.1:9")
     assert station.stderr is not None
     while "waiting for office" not in station.stderr.readline():
