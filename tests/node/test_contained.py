@@ -15,7 +15,7 @@ from evflow import mishaps
 from evflow.errors import FlowError, LinkError
 from evflow.events.attributes import Attributes
 from evflow.events.batch import EventBatch
-from evflow.net.link import hub, outlet
+from evflow.net.link import hub, link, outlet
 from evflow.net.link.link import Link
 from evflow.net.link.session import Session
 from evflow.net.node import sockets
@@ -32,6 +32,11 @@ class Number(ev.Event):
 @pytest.fixture(autouse=True)
 def _nothing_was_told(monkeypatch: Patch) -> None:
     monkeypatch.setattr(mishaps, "_counts", Counter())
+
+
+@pytest.fixture(autouse=True)
+def _sessions_begin_anew_soon(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(link, "_FIRST_RETRY", 0.02)
 
 
 def _plant(patch: Patch, owner: Any, name: str, error: BaseException, every: int, most: int = 3) -> list[int]:
