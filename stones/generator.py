@@ -37,7 +37,8 @@ class Generator(Transform):
         >>> beats = g.add(ev.Generator("output.number = input.count; return 1;", output=Beat, period=0.01))
         >>> _ = beats >> ev.Terminal(lambda event: seen.append(event.number))
         >>> with g.run() as flow:
-        ...     time.sleep(0.3)
+        ...     while len(seen) < 3:
+        ...         time.sleep(0.01)
         >>> seen[:3]
         [0, 1, 2]
     """
