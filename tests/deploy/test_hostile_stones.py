@@ -50,6 +50,9 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
             found.start(name, handlers={**found.handlers(), KIND: Angry, EVERY: Every})
         yield found
         Anger.begin("", None)
+        # What a daemon could not open keeps it from ending by itself.
+        for daemon in found.daemons.values():
+            daemon.close(0.2)
 
 
 def angry() -> ev.Graph:
