@@ -1,4 +1,5 @@
-"""Nodes that are not nodes: clients with the face of ``evflow.deploy.client.Client``, and what they say."""
+"""Nodes that are not nodes: clients with the face of ``evflow.deploy.client.Client``, and what they say;
+and a graph for one that is."""
 
 from __future__ import annotations
 
@@ -171,3 +172,16 @@ def nobody(name: str = "office", contact: str = "tcp://127.0.0.1:1") -> Place:
         raise LinkError(f"host {name} at {contact}: no answer to 'name' within 5 s")
 
     return Place(name, contact, refused)
+
+
+class Ping(ev.Event):
+    """What a served node would take."""
+
+    number: int
+
+
+def served(node: ev.Node) -> ev.Flow:
+    """Runs a graph of one node."""
+    g = ev.Graph("served")
+    g.source("pings", Ping, on=node.name) >> ev.Terminal(print, on=node.name)
+    return g.run(node=node)

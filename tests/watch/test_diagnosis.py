@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from evflow.net.link.messages import VERSION
 from evflow.tools.watch.diagnosis import Probe, diagnose, probe
 from evflow.tools.watch.doctor import Greeting
 from evflow.tools.watch.status import LinkStatus
+from tests.watch.fake import served
 
 AT = "tcp://10.0.0.3:7000"
 
@@ -179,30 +179,14 @@ def test_probe_of_no_contact_says_so() -> None:
 # Real links: what they report is what the rules are for
 
 
-class Ping(ev.Event):
-    number: int
-
-
-@pytest.fixture
-def served() -> Callable[..., ev.Flow]:
-    """Runs a graph of one node."""
-
-    def serve(node: ev.Node) -> ev.Flow:
-        g = ev.Graph("served")
-        g.source("pings", Ping, on=node.name) >> ev.Terminal(print, on=node.name)
-        return g.run(node=node)
-
-    return serve
-
-
-def test_greeting_a_node_of_another_name_tells_its_name(served: Callable[..., ev.Flow]) -> None:
+def test_greeting_a_node_of_another_name_tells_its_name() -> None:
     node = ev.Node("lab", listen="tcp://127.0.0.1:0")
     with served(node):
         report = Greeting("office", node.contact, name="edge").report()
     assert diagnose("edge", "office", report).kind == "name"
 
 
-def test_greeting_the_right_node_brings_the_link_up(served: Callable[..., ev.Flow]) -> None:
+def test_greeting_the_right_node_brings_the_link_up() -> None:
     node = ev.Node("office", listen="tcp://127.0.0.1:0")
     with served(node):
         report = Greeting("office", node.contact, name="edge").report()

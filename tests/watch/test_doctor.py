@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from evflow.tools.watch.doctor import (
     listen_check,
     verdict,
 )
-from tests.watch.fake import FakeClient
+from tests.watch.fake import FakeClient, served
 
 
 def levels(findings: Any) -> dict[str, str]:
@@ -200,22 +199,6 @@ def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 # Peers
 
 
-class Ping(ev.Event):
-    number: int
-
-
-@pytest.fixture
-def serve() -> Callable[[ev.Node], ev.Flow]:
-    """Runs a graph of one node."""
-
-    def serve(node: ev.Node) -> ev.Flow:
-        g = ev.Graph("served")
-        g.source("pings", Ping, on=node.name) >> ev.Terminal(print, on=node.name)
-        return g.run(node=node)
-
-    return serve
-
-
 def test_port_where_nobody_listens_is_told_with_what_to_check() -> None:
     at = "tcp://127.0.0.1:7"
     found = Greeting("office", at, probe=lambda c: Probe("refused", "it refuses")).reach()
@@ -225,9 +208,9 @@ def test_port_where_nobody_listens_is_told_with_what_to_check() -> None:
     assert Greeting("office", at, probe=lambda c: Probe("answers", "it answers", 0.001)).reach().level == "ok"
 
 
-def test_node_that_answers_is_told(serve: Callable[[ev.Node], ev.Flow]) -> None:
+def test_node_that_answers_is_told() -> None:
     node = ev.Node("office", listen="tcp://127.0.0.1:0")
-    with serve(node):
+    with served(node):
         found = Greeting("office", node.contact).hello()
         other = Greeting("lab", node.contact).hello()
     assert found.level == "ok"
@@ -235,14 +218,12 @@ def test_node_that_answers_is_told(serve: Callable[[ev.Node], ev.Flow]) -> None:
     assert "calls itself 'office'" in other.text
 
 
-def test_node_with_keys_answers_those_it_knows(
-    keys: Path, tmp_path: Path, serve: Callable[..., ev.Flow]
-) -> None:
+def test_node_with_keys_answers_those_it_knows(keys: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     (theirs / "edge.pub").write_text((keys / "edge.pub").read_text())
     generate(keys, "stranger")
     node = ev.Node("office", listen="tcp://127.0.0.1:0", keys=theirs)
-    with serve(node):
+    with served(node):
         known = Greeting("office", node.contact, name="edge", keys=keys).hello()
         stranger = Greeting("office", node.contact, name="stranger", keys=keys, patience=0.5).hello()
     assert known.level == "ok"
