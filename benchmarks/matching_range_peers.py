@@ -6,6 +6,13 @@ time.
   and Garcia-Molina, Index structures for selective dissemination of information, TODS 1994).
 - bitmaps: a row of bits for each bucket of values says which filters may hold; an event ands a row of each
   attribute, and what is left is tested. Left out where it takes more than ``ROOM``.
+- REIN: the ends of ranges stand in buckets of values, and an event marks the filters of all ranges that it
+  misses; those without a mark match (Qian, Cao, Zhu, Yu, Li, Wang: REIN: a fast event matching approach for
+  content-based publish/subscribe systems, INFOCOM 2014).
+- TAMA: a range stands in the cells that cover it, of a table that halves the values from level to level; an
+  event visits a cell of each level and counts (Zhao, Wu: Towards approximate event processing in a
+  large-scale content-based network, ICDCS 2011). The cells at the ends of a range hold more than it does, so
+  what is counted is tested: the paper's answer is approximate, this one is not.
 """
 
 from __future__ import annotations
@@ -23,6 +30,11 @@ ROOM = 1 << 28
 """Bytes that bitmaps may take."""
 _LINE = 64
 """Words that are anded before others are looked at."""
+ENDS = 1000
+"""Buckets of REIN."""
+LEVELS = 10
+"""How often TAMA halves the values."""
+_CELLS = 1 << LEVELS
 
 
 def peers(start: Array, ranges: Array, attributes: int) -> dict[str, Callable[[Array], Array]]:
@@ -51,7 +63,22 @@ def peers(start: Array, ranges: Array, attributes: int) -> dict[str, Callable[[A
         rows = np.full((attributes, BUCKETS + 1, words), -1, np.int64)
         _clear(owner, ranges, rows)
         found["bitmaps"] = lambda event: out[: _sift(start, ranges, rows, event, out)]
+    lows, highs = (_in_buckets(owner, ranges[:, 0], ranges[:, end], attributes) for end in (1, 2))
+    marks = np.empty((filters + 63) // 64, np.uint64)
+    found["REIN"] = lambda event: out[: _unmarked(lows, highs, event, marks, out)]
+    bounds = starts(_cells(ranges, np.zeros(2 * _CELLS * attributes, np.int64)))
+    members = np.empty(int(bounds[-1]), np.int32)
+    _fill(owner, ranges, bounds[:-1].copy(), members)
+    few, tallies = needed.astype(np.uint8), np.empty(filters, np.uint8)
+    found["TAMA"] = lambda event: out[: _visit(bounds, members, few, start, ranges, event, tallies, out)]
     return found
+
+
+def _in_buckets(owner: Array, attribute: Array, value: Array, attributes: int) -> tuple[Array, Array, Array]:
+    """One end of ranges by attribute and bucket: where a bucket starts, the values, and their filters."""
+    bucket = attribute.astype(np.int64) * ENDS + value.astype(np.int64) * ENDS // VALUES
+    order = np.argsort(bucket, kind="stable")
+    return starts(np.bincount(bucket, minlength=attributes * ENDS)), value[order], owner[order]
 
 
 @njit
@@ -129,4 +156,103 @@ def _sift(start: Array, ranges: Array, rows: Array, event: Array, out: Array) ->
                     found += 1
                 left = (left >> 1) & 0x7FFFFFFFFFFFFFFF
                 i += 1
+    return found
+
+
+@njit
+def _mark(marks: Array, owner: Array, first: int, stop: int) -> None:
+    for j in range(first, stop):
+        marks[owner[j] >> 6] |= np.uint64(1) << np.uint64(owner[j] & 63)
+
+
+@njit
+def _unmarked(
+    lows: tuple[Array, ...], highs: tuple[Array, ...], event: Array, marks: Array, out: Array
+) -> int:
+    low_start, low, low_owner = lows
+    high_start, high, high_owner = highs
+    marks[:] = 0
+    for attribute in range(len(event)):
+        value, first, last = event[attribute], attribute * ENDS, (attribute + 1) * ENDS
+        if value < 0:
+            _mark(marks, low_owner, low_start[first], low_start[last])
+            continue
+        bucket = first + value * ENDS // VALUES
+        _mark(marks, low_owner, low_start[bucket + 1], low_start[last])
+        _mark(marks, high_owner, high_start[first], high_start[bucket])
+        for j in range(low_start[bucket], low_start[bucket + 1]):
+            if low[j] > value:
+                _mark(marks, low_owner, j, j + 1)
+        for j in range(high_start[bucket], high_start[bucket + 1]):
+            if high[j] < value:
+                _mark(marks, high_owner, j, j + 1)
+    found = 0
+    for word in range(len(marks)):
+        left = ~marks[word]
+        i = 64 * word
+        while left and i < len(out):
+            if left & np.uint64(1):
+                out[found] = i
+                found += 1
+            left >>= np.uint64(1)
+            i += 1
+    return found
+
+
+@njit
+def _cover(low: int, high: int, cells: Array) -> int:
+    """Writes the cells that cover a range, which are numbered as the nodes of a heap; how many."""
+    left, right, count = low * _CELLS // VALUES + _CELLS, high * _CELLS // VALUES + _CELLS + 1, 0
+    while left < right:
+        if left & 1:
+            cells[count] = left
+            left, count = left + 1, count + 1
+        if right & 1:
+            right -= 1
+            cells[count] = right
+            count += 1
+        left, right = left >> 1, right >> 1
+    return count
+
+
+@njit
+def _cells(ranges: Array, counts: Array) -> Array:
+    """Counts the ranges of each cell of each attribute."""
+    cells = np.empty(2 * LEVELS + 2, np.int64)
+    for attribute, low, high in ranges:
+        for k in range(_cover(low, high, cells)):
+            counts[2 * _CELLS * attribute + cells[k]] += 1
+    return counts
+
+
+@njit
+def _fill(owner: Array, ranges: Array, ends: Array, members: Array) -> None:
+    """Writes the filters of each cell; ``ends`` is where the next one of a cell goes."""
+    cells = np.empty(2 * LEVELS + 2, np.int64)
+    for j in range(len(ranges)):
+        attribute, low, high = ranges[j]
+        for k in range(_cover(low, high, cells)):
+            at = 2 * _CELLS * attribute + cells[k]
+            members[ends[at]] = owner[j]
+            ends[at] += 1
+
+
+@njit
+def _visit(
+    bounds: Array, members: Array, needed: Array, start: Array, ranges: Array, event: Array, tallies: Array,
+    out: Array,
+) -> int:  # fmt: skip
+    tallies[:] = 0
+    for attribute in range(len(event)):
+        cell = event[attribute] * _CELLS // VALUES + _CELLS if event[attribute] >= 0 else 0
+        while cell:
+            at = 2 * _CELLS * attribute + cell
+            for j in range(bounds[at], bounds[at + 1]):
+                tallies[members[j]] += 1
+            cell >>= 1
+    found = 0
+    for i in range(len(needed)):
+        if tallies[i] == needed[i] and _holds(start, ranges, event, i):
+            out[found] = i
+            found += 1
     return found
