@@ -97,6 +97,17 @@ def test_whoever_is_elsewhere_is_spared_areas_that_are_all_in_one_place(space: s
     side.check([*near, {x: -40.0, y: 3.0, "a": 9.0}])
 
 
+def test_whoever_is_elsewhere_is_spared_a_crowd_of_areas_that_are_close_to_each_other() -> None:
+    random, side = Random(23), Side()
+    crowd = [Circle(0.5 + random.gauss(0, 1e-3), 0.5 + random.gauss(0, 1e-3), 0.01) for _ in range(6000)]
+    others = [Circle(0.6 + 0.1 * i, 0.6 + 0.1 * j, 0.01) for i in range(4) for j in range(4)]
+    side.add([Filter((), area) for area in [*crowd, *others]])
+    assert side.check([{"x": 0.5, "y": 0.5}, {"x": 0.508, "y": 0.5}]) > 6000
+    assert side.check([{"x": 0.6, "y": 0.7}, {"x": 0.6, "y": 0.5}, {"x": 0.9, "y": 0.9}]) == 2
+    # None of the others stands in a list with the crowd.
+    assert side.told()["cell.lists"] >= len(others) + 1
+
+
 def test_areas_that_are_all_the_same_match_together() -> None:
     side = Side()
     side.add([Filter((), Circle(0.5, 0.5, 0.25))] * 3000)

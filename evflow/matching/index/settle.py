@@ -144,7 +144,7 @@ def _choose_cells(state: int, number: int) -> tuple[int, float]:
     reach = f32(group + at.L_REACH)
     least = max(i32(group + at.L_RADIUS) - 3, -1000)
     exponent = max((bits_of(largest) >> 52) - 1022, least)
-    best, share, cost = at.ONE_CELL, 1.0, count * _FILTER
+    best, share, cost, crowd = at.ONE_CELL, 1.0, count * _FILTER, 1.0 * count
     alike = 1.0
     while exponent >= least and exponent < 1000:
         pairs = _pairs(state, taken, exponent)
@@ -156,13 +156,14 @@ def _choose_cells(state: int, number: int) -> tuple[int, float]:
             probes *= 1.5
         new = probes * (_PROBE + alike * count * _FILTER)
         if new < cost:
-            best, share, cost = exponent, min(1.0, alike * probes), new
+            best, share, cost, crowd = exponent, min(1.0, alike * probes), new, alike * count
         if alike * count < _FEWEST:
             break
         exponent -= 1
-    if best == at.ONE_CELL and count > _CROWD:
-        # All centres are in one place: whoever is elsewhere is spared them at the cost of a few probes.
-        best = max(i32(group + at.L_RADIUS) + 1, (bits_of(largest) >> 52) - 1022 - _FINEST, -1000)
+    if crowd > _CROWD:
+        # Many centres are in one place: whoever is elsewhere is spared them at the cost of a few probes.
+        finest = max(i32(group + at.L_RADIUS) + 1, (bits_of(largest) >> 52) - 1022 - _FINEST, -1000)
+        best = min(best, finest)
     return best, share
 
 
