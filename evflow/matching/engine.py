@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -106,7 +107,7 @@ def in_pieces(match: Callable[[int, int], Matches], events: int, threads: int, p
     """What events satisfy, piece by piece, on several threads.
 
     Args:
-        match: matches the events from a first up to a last one; it releases the interpreter's lock.
+        match: matches the events from a first up to a last one; it mostly releases the interpreter's lock.
         events: how many there are.
         threads: how many may work at once.
         pieces: how many pieces to cut them to; a thread takes the next when it is done with one.
@@ -115,7 +116,11 @@ def in_pieces(match: Callable[[int, int], Matches], events: int, threads: int, p
     if threads <= 1 or pieces <= 1:
         return match(0, events)
     bounds = [events * i // pieces for i in range(pieces + 1)]
-    parts = list(_pool(threads).map(match, bounds[:-1], bounds[1:]))
+    pool = _pool(threads)
+    futures = [pool.submit(match, start, stop) for start, stop in pairwise(bounds)]
+    # Even if one fails, none may go on once the caller lets others change subscriptions.
+    wait(futures)
+    parts = [future.result() for future in futures]
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
     return Matches(starts_of(counts), np.concatenate([part.ids for part in parts]))
 

@@ -21,7 +21,7 @@ from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
-from evflow.matching.engine import ENGINES, Matches, engine_class
+from evflow.matching.engine import ENGINES, Matches, engine_class, in_pieces
 from evflow.matching.entering import columns_of, counts_of, filters_of
 from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
@@ -40,6 +40,9 @@ from evflow.matching.textids import texts_of
 
 Int32s = NDArray[np.int32]
 _MOST_NOTED = 1024
+_PIECE = 1024
+_MANY = 4 * _PIECE
+"""Objects that a thread reads at least before it matches them, and from how many on threads share that."""
 
 
 class Matcher(Looking):
@@ -383,15 +386,30 @@ class Matcher(Looking):
         guard = self._guard
         guard.enter()
         try:
-            rows = batch if isinstance(batch, EventRows) else self._rows(batch, self._workspace)
-            if self._weigh and len(rows) > 1 and self._weigh(rows):
+            # To read objects takes the interpreter's lock, so each thread reads what it is about to match.
+            apart = threads > 1 and isinstance(batch, list | tuple) and len(batch) >= _MANY
+            pieces = min(4 * threads, len(batch) // _PIECE) if apart else 1
+            first = batch[: len(batch) // pieces] if apart else batch
+            rows = first if isinstance(first, EventRows) else self._rows(first, self._workspace)
+            count = len(batch) if apart else len(rows)
+            if self._weigh and count > 1 and self._weigh(rows, count):
                 return None
-            if self._shaped is not None and len(rows) > 1 and self._shaped.weigh(rows):
+            if self._shaped is not None and count > 1 and self._shaped.weigh(rows, count):
                 return None
-            matches: Matches = self._engine.match(rows, threads)
-            return matches if self._shaped is None else both(matches, self._shaped.match(rows, threads))
+            if not apart:
+                return self._matched(rows, threads)
+
+            def match(start: int, stop: int) -> Matches:
+                read = self._reader.read_list(batch[start:stop], start) if start else rows
+                return self._matched(read, 1)
+
+            return in_pieces(match, count, threads, pieces)
         finally:
             guard.leave()
+
+    def _matched(self, rows: EventRows, threads: int) -> Matches:
+        matches: Matches = self._engine.match(rows, threads)
+        return matches if self._shaped is None else both(matches, self._shaped.match(rows, threads))
 
     def prepare(self, batch: Any) -> PreparedEvents:
         """Events as engines read them, to be matched more than once.

@@ -261,9 +261,9 @@ class Shaped:
         located(start, name, kind, number, int(self._location[0]), int(self._location[1]), places)
         return places
 
-    def weigh(self, events: EventRows) -> bool:
-        """Whether ``arrange`` should be called before these events are matched."""
-        return bool(self._weigh is not None and self._weigh(events))
+    def weigh(self, events: EventRows, count: int) -> bool:
+        """Whether ``arrange`` should be called before so many events are matched; these are some."""
+        return bool(self._weigh is not None and self._weigh(events, count))
 
     def arrange(self) -> None:
         """Lets the engine arrange its filters anew, if events cost less then."""

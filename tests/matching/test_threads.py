@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from evflow.errors import SchemaError
 from evflow.matching.guard import Guard
 from evflow.matching.matcher import Matcher
 from tests.matching.engines import Case, every_engine
@@ -82,6 +84,18 @@ def test_an_error_while_matching_frees_the_lock() -> None:
         matcher.match_batch([{}, 3])
     matcher.subscribe("a > 0")
     assert matcher.match({"a": 1}).tolist() == [0]
+
+
+def test_threads_share_the_reading_of_a_list_and_name_the_event_that_is_none() -> None:
+    matcher = Matcher()
+    matcher.subscribe_many([f"size >= {100 * i}" for i in range(20)])
+    events: list[Any] = [{"size": i * 7919 % 2000} for i in range(5000)]
+    found = matcher.match_batch(events, threads=3)
+    for i, event in enumerate(events):
+        assert sorted(found[i].tolist()) == list(range(event["size"] // 100 + 1))
+    events[4567] = events[4999] = 5
+    with pytest.raises(SchemaError, match=r"^event 4567: "):
+        matcher.match_batch(events, threads=3)
 
 
 @every_engine

@@ -100,14 +100,14 @@ def coordinate(attributes: Mapping[str, Any], name: str) -> float:
     return _NAN if value is None else coordinate_of(value)
 
 
-def encode_events(events: Iterable[Any], known: Vocabulary) -> EventRows:
-    """The rows of events, read by Python.
+def encode_events(events: Iterable[Any], known: Vocabulary, before: int = 0) -> EventRows:
+    """The rows of events, read by Python; errors count them from ``before`` on.
 
     Raises:
         SchemaError: one is not an event; names it.
     """
     found: list[Usual] = []
-    for number, event in enumerate(events):
+    for number, event in enumerate(events, before):
         try:
             found.append(usual(event, known))
         except SchemaError as error:

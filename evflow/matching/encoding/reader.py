@@ -76,7 +76,7 @@ class EventReader:
         at, made = self._alone.all
         while (width := self._read_one(at, id(event))) < 0:
             if self._alone.columns.ended != self._dicts.UNUSUAL:
-                return self._with_derived(self._read_list([event]))
+                return self.read_list([event])
             event = self._simpler(event)
         if self._known.names.derived:
             given, width = width, self._alone.derive(width, self._known, self._folded)
@@ -100,17 +100,26 @@ class EventReader:
         Raises:
             SchemaError: it is none of these, or malformed.
         """
-        if isinstance(events, EventBatch):
-            rows = encode_batch(events, self._known, workspace)
-        elif isinstance(events, list | tuple):
-            rows = self._read_list(events)
-        else:
-            rows = encode_columns(events, self._known, workspace)
-        return self._with_derived(rows)
+        if isinstance(events, list | tuple):
+            return self.read_list(events)
+        encode = encode_batch if isinstance(events, EventBatch) else encode_columns
+        return self._with_derived(encode(events, self._known, workspace))
 
-    def _read_list(self, events: Sequence[Any]) -> EventRows:
+    def read_list(self, events: Sequence[Any], before: int = 0) -> EventRows:
+        """The rows of a list of events.
+
+        Args:
+            events: the events.
+            before: how many stand before them, by what errors count.
+
+        Raises:
+            SchemaError: one is not an event; names it.
+        """
+        return self._with_derived(self._read_list(events, before))
+
+    def _read_list(self, events: Sequence[Any], before: int = 0) -> EventRows:
         if not HAS_CODE:
-            return encode_events(events, self._known)
+            return encode_events(events, self._known, before)
         held = list(events)
         count = len(held)
         attributes = min(len(self._known.names.numbers), _USUAL) * count
@@ -123,7 +132,7 @@ class EventReader:
                 try:
                     held[first] = self._simpler(held[first])
                 except SchemaError as error:
-                    raise SchemaError(f"event {first}: {error}") from None
+                    raise SchemaError(f"event {before + first}: {error}") from None
             elif ended != self._dicts.DONE:
                 columns.grow()
         return columns.rows(count)

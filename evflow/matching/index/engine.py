@@ -260,10 +260,9 @@ class Index:
         scratch.begin_counts(self.arranging.asked)
         self.arranging.asked = False
 
-    def weigh(self, events: EventRows) -> bool:
-        """Whether ``arrange`` should be called before these events are matched."""
-        count = len(events)
-        if count > 4 * _TRIED and self.arranging.unsure:
+    def weigh(self, events: EventRows, count: int) -> bool:
+        """Whether ``arrange`` should be called before so many events are matched; these are some."""
+        if len(events) > 4 * _TRIED and self.arranging.unsure:
             self._match(events, 0, _TRIED, count / _TRIED)
         return self.arranging.better
 
