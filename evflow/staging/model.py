@@ -213,6 +213,8 @@ def check_life(what: str, life: int) -> None:
 
 def check_blocks(what: str, variables: Mapping[str, Variable], blocks: Sequence[Block]) -> None:
     """Refuses two blocks of a variable, and one that is not of its dtype and within its shape."""
+    fits = isinstance(blocks, Sequence) and all(isinstance(block, Block) for block in blocks)
+    expect(fits, f"{what}: blocks", blocks, "a list of Block, as Variable.block makes them")
     names = [block.variable for block in blocks]
     if len(set(names)) < len(names) or set(names) - variables.keys():
         known = shown(list(variables))

@@ -194,7 +194,8 @@ class Writer(Closing):
             timeout: as of ``step``.
 
         Raises:
-            StagingError: as of ``step``; an array has another dtype than its variable.
+            StagingError: as of ``step``; an array has another dtype than its variable or masked elements, an
+                offset is not of integers.
             OSError: as of ``step``.
 
         Example:
@@ -207,10 +208,8 @@ class Writer(Closing):
             4160
             >>> writer.close(timeout=0)
         """
-        blocks = [
-            Block(name, tuple(map(int, offset)), array.shape, array.dtype.str[1:])
-            for name, (array, offset) in arrays.items()
-        ]
+        expect(isinstance(arrays, Mapping), f"step {shown(number)}: arrays", arrays, "a dict of them by name")
+        blocks = [_block(f"step {shown(number)}: {name}", name, given) for name, given in arrays.items()]
         with self.step(number, blocks, time=time, timeout=timeout) as places:
             for name, (array, _) in arrays.items():
                 places[name][...] = array
@@ -395,3 +394,15 @@ class Writer(Closing):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket = None
             self._sending.disconnected()
+
+
+def _block(what: str, name: str, given: Any) -> Block:
+    """An array and its offset, as ``write`` takes them."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        array, offset = given
+        if not np.ma.is_masked(array):
+            return Block(name, tuple(map(operator.index, offset)), array.shape, array.dtype.str[1:])
+    raise StagingError(
+        f"{what}: expected an array of numpy without masked elements, and its offset, an integer for each "
+        f"dimension, found {shown(given)}"
+    )

@@ -47,6 +47,26 @@ def test_numbers_and_times_that_cannot_be_are_refused_at_once(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        (np.ones(2), (0.9,)), (np.ones(2), 0), (np.ones(2), ("0",)), ([1.0, 1.0], (0,)), np.ones(4), None,
+        (np.ma.masked_less(np.arange(2.0), 1), (0,)),
+    ],
+)  # fmt: skip
+def test_arrays_and_offsets_that_cannot_be_stored_as_they_are_are_refused(given: Any) -> None:
+    with Writer("nobody", 0, 1, [FEW], budget=1 << 16) as writer:
+        with pytest.raises(StagingError, match="step 0: few: expected an array of numpy without masked"):
+            writer.write(0, {"few": given})
+        wrong: Any
+        for wrong in (["few"], FEW.block((4,)), None):
+            with pytest.raises(StagingError, match=r"step 0: blocks .*: expected a list of Block"):
+                writer.step(0, wrong).__enter__()
+            with pytest.raises(StagingError, match=r"step 0: arrays .*: expected a dict"):
+                writer.write(0, wrong)
+        assert not writer.why()
+
+
+@pytest.mark.parametrize(
     "attributes",
     [{"flag": True}, {"far": 1 << 63}, {"text": "a\0b"}, {"text": "\ud800"}, {"DIMENSION_LIST": "x"}],
 )
