@@ -121,6 +121,10 @@ class Sending:
         held = self.held[step] = Held(Ready(step, time, blocks, start, slot, generation), size)
         return held
 
+    def forget_wait(self) -> None:
+        """The application no longer waits for room."""
+        self._waits = ""
+
     def _room(self, size: int) -> tuple[int, int] | None:
         if not self._slots or size > self.budget - TABLE:
             return None

@@ -155,7 +155,11 @@ class Writer(Closing):
         with self._lock:
             self._check_open()
             check_blocks(f"step {number}", self._variables, blocks)
-            held = self._wait(lambda: self._sending.begin(number, time, tuple(blocks)), timeout)
+            try:
+                held = self._wait(lambda: self._sending.begin(number, time, tuple(blocks)), timeout)
+            except BaseException:
+                self._sending.forget_wait()
+                raise
         try:
             memory: Any = self._memory
             if held.spilled:

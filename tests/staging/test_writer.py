@@ -103,6 +103,15 @@ def test_a_wait_ends_when_the_writer_is_closed(tmp_path: Path) -> None:
     assert found == ["rank 0: the writer is closed"]
 
 
+def test_a_wait_that_is_over_is_not_told_any_more(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=4096 + 64)
+    writer.write(0, ONES)
+    with pytest.raises(StagingError, match="step 1 of rank 0 waits for 64 bytes"):
+        writer.write(1, ONES, timeout=0.01)
+    assert writer.why() == "step 0 of rank 0 is not safe yet: no staging node is connected"
+    writer.close(timeout=0)
+
+
 def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16)
     with writer.step(0, [FEW.block((4,))]):
