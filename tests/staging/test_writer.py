@@ -112,6 +112,27 @@ def test_a_wait_that_is_over_is_not_told_any_more(tmp_path: Path) -> None:
     writer.close(timeout=0)
 
 
+def test_an_error_of_the_application_is_not_hidden_by_that_of_closing(tmp_path: Path) -> None:
+    class Hasty(Writer):
+        def close(self, timeout: float | None = 0.01) -> None:
+            super().close(timeout)
+
+    with (
+        pytest.raises(KeyboardInterrupt) as found,
+        Hasty(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16) as writer,
+    ):
+        writer.write(0, ONES)
+        raise KeyboardInterrupt
+    assert found.value.__notes__ == [
+        "closing failed too: step 0 of rank 0 is not safe yet: no staging node is connected"
+    ]
+    with (
+        pytest.raises(StagingError, match="not safe yet"),
+        Hasty(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16) as writer,
+    ):
+        writer.write(0, ONES)
+
+
 def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16)
     with writer.step(0, [FEW.block((4,))]):
