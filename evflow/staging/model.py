@@ -100,12 +100,15 @@ class Variable(msgspec.Struct, frozen=True, array_like=True):
         _check_name("variable", name)
         if name in _TAKEN:
             raise StagingError(f"{what}: a store has {name} of its own; give the variable another name")
-        expect(self.dtype in _DTYPES, f"{what}: dtype", self.dtype, f"one of {', '.join(_DTYPES)}")
+        fits = isinstance(self.dtype, str) and self.dtype in _DTYPES
+        expect(fits, f"{what}: dtype", self.dtype, f"one of {', '.join(_DTYPES)}")
         fits = isinstance(shape, tuple) and 1 <= len(shape) <= MOST_DIMENSIONS
         expect(fits, f"{what}: shape", shape, f"a tuple of 1 to {MOST_DIMENSIONS} sizes")
         for place, size in enumerate(shape):
             fits = (isinstance(size, int) and 1 <= size < 1 << 40) or (size is None and not place)
-            expect(fits, f"{what}: shape", shape, "sizes of 1 or more; the first may be None")
+            expected = "integers, 1 or more and less than 2**40; the first may be None"
+            expect(fits, f"{what}: shape", shape, expected)
+        expect(isinstance(self.dimensions, tuple), f"{what}: dimensions", self.dimensions, "a tuple of names")
         names = self.dimensions or tuple(f"{name}_{place}" for place in range(len(shape)))
         fits = len(names) == len(set(names)) == len(shape) and not set(names) & {*_TAKEN, name}
         expected = f"{len(shape)} different names, none of them step, time or {name}"
@@ -234,7 +237,9 @@ def _check_block(variable: Variable, block: Block) -> None:
         # Of an open variable: nobody else has a part of its rows.
         fits = fits and (not variable.open or block.shape == whole)
     what = f"variable {variable.name}"
-    if not fits or block.dtype != variable.dtype or (not variable.open and 0 in block.shape):
+    if fits and 0 in block.shape and not variable.open:
+        raise StagingError(f"{what}: a block without elements; leave {variable.name} out of this step")
+    if not fits or block.dtype != variable.dtype:
         raise StagingError(
             f"{what}: expected a block of {variable.dtype} within {variable.shape}, found "
             f"{shown(block.dtype)} of shape {shown(block.shape)} at {shown(block.offset)}"

@@ -75,13 +75,21 @@ def test_rows_are_settled_as_by_a_prefix_sum_in_any_tree(counts: list[int], data
     [
         (("a b", "f8", (1,)), "letters"), (("step", "f8", (1,)), "of its own"), (("a", "f2", (1,)), "dtype"),
         (("a", "f8", ()), "1 to 8 sizes"), (("a", "f8", (2, None)), "first may be None"),
-        (("a", "f8", (0,)), "1 or more"), (("a", "f8", (1, 2), ("x",)), "2 different names"),
+        (("a", "f8", (0,)), "1 or more"), (("a", np.dtype("f8"), (1,)), "one of f4"),
+        (("a", "f8", (1 << 40,)), "less than"), (("a", "f8", (1, 2), "xy"), "a tuple of names"),
+        (("a", "f8", (1, 2), ("x",)), "2 different names"),
         (("a", "f8", (1,), ("a",)), "none of them"), (("a", "f8", (1,), (), {"k": []}), "text or a number"),
     ],
 )  # fmt: skip
 def test_wrong_variable_is_refused(wrong: tuple[Any, ...], why: str) -> None:
     with pytest.raises(StagingError, match=why):
         Variable(*wrong)
+
+
+def test_a_block_without_elements_is_to_be_left_out() -> None:
+    with pytest.raises(StagingError, match="a block without elements; leave a out of this step"):
+        Variable("a", "f8", (3,)).block((0,), (3,))
+    assert Variable("a", "f8", (None, 3)).block((0, 3)).nbytes == 0
 
 
 def test_variables_agree_about_dimensions() -> None:
