@@ -95,6 +95,8 @@ class Writer(Closing):
         fits = full in ("block", "drop oldest", "spill") and (full == "spill") == (spill is not None)
         expected = "'block', 'drop oldest', or 'spill' with a folder"
         expect(fits, "writer: full and spill", (full, spill), expected)
+        expect(spill is None or Path(spill).is_dir(), "writer: spill", spill, "a folder that exists")
+        expect(isinstance(disk, int) and disk >= 0, "writer: disk", disk, "bytes, 0 or more")
         check_path("writer: at", at)
         self._at, self._spill = str(at), None if spill is None else Path(spill)
         life = 1 + secrets.randbits(61)
@@ -103,9 +105,13 @@ class Writer(Closing):
         most = MOST_STEPS + MOST_SPILLED * (full == "spill")
         encode(replace(hello, held=(1 << 61,) * most))
         self._file = os.memfd_create("evflow-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._file, budget)
-        fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
-        self._memory = mmap.mmap(self._file, budget)
+        try:
+            os.ftruncate(self._file, budget)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
+            self._memory = mmap.mmap(self._file, budget)
+        except (OSError, OverflowError) as error:
+            os.close(self._file)
+            raise StagingError(f"writer: budget {budget}: no memory of this size: {error}") from None
         self._table = np.frombuffer(self._memory, np.int64, TABLE // 8)
         self._sending = Sending(hello, budget, full, disk, self._table)
         self._socket: socket.socket | None = None

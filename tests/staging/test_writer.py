@@ -84,6 +84,22 @@ def test_a_writer_that_could_never_connect_is_not_made(tmp_path: Path) -> None:
         Writer(tmp_path / "socket", 0, 1, [long], budget=1 << 16)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"budget": 1 << 60}, "budget 1152921504606846976: no memory"), ({"budget": 1 << 70}, "no memory"),
+        ({"full": "spill", "spill": "nowhere/at/all"}, "spill 'nowhere/at/all': expected a folder"),
+        ({"full": "spill", "spill": __file__}, "expected a folder"),
+        ({"disk": -1}, "disk -1: expected bytes"),
+    ],
+)  # fmt: skip
+def test_room_that_no_host_gives_is_refused_at_once(wrong: Any, why: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(StagingError, match=why):
+        Writer("nobody", 0, 1, [FEW], **{"budget": 1 << 16} | wrong)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_wait_ends_when_the_writer_is_closed(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=4096 + 64)
     writer.write(0, ONES)
