@@ -32,6 +32,7 @@ _DTYPES = "f4 f8 i1 i2 i4 i8 u1 u2 u4 u8".split()
 MOST_DIMENSIONS = 8
 MOST_VARIABLES = 256
 MOST_WRITERS = 65_536
+MOST_PATH = 100
 
 Shape = tuple[int, ...]
 
@@ -52,10 +53,10 @@ def check_path(what: str, path: str | Path) -> None:
     fits = (
         isinstance(path, str | Path)
         and Path(path).name
-        and len(os.fsencode(path)) <= 100
+        and len(os.fsencode(path)) <= MOST_PATH
         and "\0" not in str(path)
     )
-    expect(fits, what, str(path), "a path of 1 to 100 bytes")
+    expect(fits, what, str(path), f"a path of 1 to {MOST_PATH} bytes")
 
 
 def _plain(what: str, name: str, value: Any) -> str | int | float:

@@ -121,7 +121,7 @@ class Serving(Actor):
         above: Callable[[Callable[[], None]], Near],
     ) -> None:
         super().__init__(context)
-        self._path, self._node = path, node
+        self._path, self._node = path.absolute(), node
         # What there was no memory for.
         self._late: Piece | None = None
         self._why = ""

@@ -27,7 +27,16 @@ from evflow.forked import leave_to_parent, renew
 from evflow.net.node.arena import SEALS
 from evflow.outside import shown
 from evflow.staging.messages import MOST_BYTES, VERSION, Hello, Ready, ToWriter, decode, encode, layout
-from evflow.staging.model import MOST_WRITERS, Block, Variable, by_name, check_blocks, check_path, expect
+from evflow.staging.model import (
+    MOST_PATH,
+    MOST_WRITERS,
+    Block,
+    Variable,
+    by_name,
+    check_blocks,
+    check_path,
+    expect,
+)
 from evflow.staging.sending import MOST_SPILLED, MOST_STEPS, TABLE, Full, Sending
 
 __all__ = ["Writer"]
@@ -98,7 +107,10 @@ class Writer(Closing):
         expect(spill is None or Path(spill).is_dir(), "writer: spill", spill, "a folder that exists")
         expect(isinstance(disk, int) and disk >= 0, "writer: disk", disk, "bytes, 0 or more")
         check_path("writer: at", at)
-        self._at, self._spill = str(at), None if spill is None else Path(spill)
+        # The working directory of the process may change.
+        whole = Path(at).absolute()
+        self._at = str(whole if len(os.fsencode(whole)) <= MOST_PATH else at)
+        self._spill = None if spill is None else Path(spill).absolute()
         life = 1 + secrets.randbits(61)
         hello = Hello(VERSION, rank, writers, tuple(self._variables.values()), -1, (), life)
         # With all that the writer may ever hold it has to fit into a message.

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import evflow as ev
 from evflow.errors import StagingError
-from evflow.staging import Variable, Writer
+from evflow.staging import Stage, Variable, Writer
 from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Hello, Ready, Waits, decode, encode
 from evflow.staging.sending import MOST_SPILLED, MOST_STEPS
 from tests.node.processes import wait_for
@@ -98,6 +99,26 @@ def test_room_that_no_host_gives_is_refused_at_once(wrong: Any, why: str) -> Non
     with pytest.raises(StagingError, match=why):
         Writer("nobody", 0, 1, [FEW], **{"budget": 1 << 16} | wrong)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_relative_paths_hold_where_the_working_directory_changes(tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("one/kept", "two", "three"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "one")
+    writer = Writer("socket", 0, 1, [FEW], budget=4096 + 64, full="spill", spill="kept")
+    monkeypatch.chdir(tmp_path / "two")
+    for step in range(2):
+        writer.write(step, ONES)
+    graph = ev.Graph("moved")
+    graph.add(Stage([FEW], 1, "../one/socket", "run.h5"))
+    with graph.run():
+        monkeypatch.chdir(tmp_path / "three")
+        writer.drain(20)
+        writer.write(2, ONES)
+        writer.close(20)
+    assert read(tmp_path / "two" / "run.h5").step.values.tolist() == [0, 1, 2]
+    assert not (tmp_path / "one" / "socket").exists()
+    assert not any((tmp_path / "three").iterdir())
 
 
 def test_a_wait_ends_when_the_writer_is_closed(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ class Store:
 def open_store(path: Path, variables: Mapping[str, Variable], compression: int = 0) -> Store:
     """Opens a store, made if it is not there; ``.h5`` or ``.zarr`` at the end says of what kind it is.
     ``compression`` is as of ``Stage``."""
+    # The working directory of the process may change.
+    path = path.absolute()
     try:
         if path.suffix == ".h5":
             from evflow.staging.stores.hdf5 import Hdf5Store
