@@ -141,6 +141,11 @@ class Sending:
             self._slots.append(held.ready.slot)
             self._free.give(held.ready.start, held.size)
 
+    def give_up(self, step: int) -> None:
+        """Gives the step in hand up. Nobody has heard of it, so its number is free again."""
+        self.release(step)
+        self._newest = self._last
+
     def _oldest(self, spilled: bool) -> int | None:
         steps = (step for step, held in self.held.items() if held.announced and spilled >= held.spilled)
         return next(steps, None)

@@ -149,7 +149,7 @@ class Writer(Closing):
         self, number: int, blocks: Sequence[Block], *, time: float = 0.0, timeout: float | None = None
     ) -> Iterator[dict[str, Array]]:
         """Gives arrays to write a step into, in the place from which it is pulled; it is complete at the end
-        of the ``with`` block, and given up if that raises.
+        of the ``with`` block, and given up if that raises; its number may be used again then.
 
         Do not write to the arrays afterwards. They hold whatever was there before, so write every element.
 
@@ -192,7 +192,7 @@ class Writer(Closing):
             }
         except BaseException:
             with self._lock:
-                self._sending.release(number)
+                self._sending.give_up(number)
             raise
         with self._lock:
             self._check_open()

@@ -170,6 +170,23 @@ def test_an_error_of_the_application_is_not_hidden_by_that_of_closing(tmp_path: 
         writer.write(0, ONES)
 
 
+def test_a_step_that_was_given_up_may_be_written_again(tmp_path: Path) -> None:
+    made = [Writer(tmp_path / "socket", rank, 2, [FEW], budget=1 << 16) for rank in range(2)]
+    made[0].write(1, {"few": (np.zeros(2), (0,))})
+    with pytest.raises(ZeroDivisionError), made[0].step(2, [FEW.block((2,))]):
+        raise ZeroDivisionError
+    with pytest.raises(StagingError, match="expected a number above 1"):
+        made[0].write(1, {"few": (np.ones(2), (0,))})
+    made[0].write(2, {"few": (np.ones(2), (0,))})
+    for step in (1, 2):
+        made[1].write(step, {"few": (np.zeros(2), (2,))})
+    with staged(tmp_path, variables=[FEW])[0].run():
+        for writer in made:
+            writer.close(20)
+            assert writer.fates() == [(1, ""), (2, "")]
+    assert read(tmp_path / "run.h5").few.values.tolist() == [[0, 0, 0, 0], [1, 1, 0, 0]]
+
+
 def test_a_step_in_hand_holds_back_the_next_and_is_named(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "socket", 0, 1, [FEW], budget=1 << 16)
     with writer.step(0, [FEW.block((4,))]):
