@@ -5,6 +5,8 @@ Entities at 20 km/h, 100 a km², circles of 50 m, tiles of 1222 m, a move every 
 Without ``--processes`` one process and no sockets: thread CPU time, so that other load counts little. With
 ``--processes`` daemons on this machine, one for Frontend and State Manager each and the others for Tile
 Managers, or each with all roles where there are replicas. This program is the client; its CPU is in the sum.
+With ``--verify`` count and hash of the matches of each second are compared with a replay (``tiles_replay``).
+With ``--kill 300`` daemon h0 gets SIGKILL then, and starts again after 5 s; the client's Frontend is there.
 With ``--redis`` the same moves go to Redis GEO afterwards, a GEOADD and a GEOSEARCH each, pipelined. Redis
 rounds places to 0.6 m, so matches differ by some in ten thousand.
 """
@@ -14,18 +16,22 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from tiles_redis import Redis
+from tiles_replay import Sums, Turn, replay
 
 from evflow import tiles
 from evflow.tiles import MOVE, Client, Frontend, Grid, Layout, Place, Ring, StateManager, TileManager
@@ -70,10 +76,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--window", type=int, default=50_000, help="moves under way")
     parser.add_argument("--k", type=float, default=0.5)
+    parser.add_argument(
+        "--verify", action="store_true", help="compare each second with a replay; needs --rate"
+    )
+    parser.add_argument("--kill", type=float, default=0, help="the second of a kill -9; needs --replicas 2")
     parser.add_argument("--redis", action="store_true", help="the same moves to redis-server, afterwards")
     parser.add_argument("--skewed", action="store_true", help="half of all in 1 % of the area; no sockets")
     parser.add_argument("--most", type=float, default=300, help="as tiles.balance")
     options = parser.parse_args()
+    if options.verify and not (options.processes and options.rate):
+        parser.error("--verify: expected --processes and --rate, which says what is due in each second")
     if options.processes:
         over_processes(options)
         return
@@ -165,28 +177,57 @@ def wait_for(contact: str) -> None:
             time.sleep(0.1)
 
 
+class Daemon:
+    """A daemon as a process that listens.
+
+    Attributes:
+        contact: where.
+        process: the latest, if it was started again.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.contact = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        self._log, options = (
+            folder / f"{name}.log",
+            ["--listen", self.contact, "--storage", str(folder / name)],
+        )
+        options += ["--allow", "evflow.tiles.stone"]
+        self._command = [sys.executable, "-m", "evflow", "node", name, *options]
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def kill(self, away: float = 5.0) -> None:
+        """Kills it, and starts it again after some seconds."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        time.sleep(away)
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
 @contextmanager
-def daemons(names: list[str], folder: Path) -> Iterator[dict[str, tuple[str, int]]]:
-    """Daemons as processes that listen: contact and process id by name."""
-    found, running = {}, []
+def daemons(names: list[str], folder: Path) -> Iterator[dict[str, Daemon]]:
+    """Daemons by name."""
+    running = dict[str, Daemon]()
     try:
         for name in names:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                contact = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-            options = ["--listen", contact, "--storage", str(folder / name), "--allow", "evflow.tiles.stone"]
-            with (folder / f"{name}.log").open("w") as log:
-                command = [sys.executable, "-m", "evflow", "node", name, *options]
-                running.append(subprocess.Popen(command, stdout=log, stderr=log))
-            found[name] = contact, running[-1].pid
-        for contact, _ in found.values():
-            wait_for(contact)
-        yield found
+            running[name] = Daemon(name, folder)
+        for daemon in running.values():
+            wait_for(daemon.contact)
+        yield running
     finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait(20)
+        for daemon in running.values():
+            daemon.process.terminate()
+        for daemon in running.values():
+            daemon.process.wait(20)
 
 
 def spent(pid: int | str) -> tuple[float, float]:
@@ -197,9 +238,14 @@ def spent(pid: int | str) -> tuple[float, float]:
 
 
 class Arrivals:
-    """Counts matches, and how long after the move that triggered them they came."""
+    """Counts matches, and how long after the move that triggered them they came.
+
+    Attributes:
+        sums: of their keys, if ``first`` is the version of the first call.
+    """
 
     def __init__(self) -> None:
+        self.sums, self.first = Sums(), 0
         self.sent: dict[int, float] = {}
         self.count = 0
         self.came: list[tuple[float, int, int]] = []
@@ -207,6 +253,9 @@ class Arrivals:
     def __call__(self, rows: np.ndarray) -> None:
         now = time.monotonic()
         self.count += len(rows)
+        if self.first:
+            pub, sub = rows["pub_version"] - self.first, rows["sub_version"] - self.first
+            self.sums.add(rows["pub"], pub, rows["sub"], sub)
         versions, counts = np.unique(np.maximum(rows["pub_version"], rows["sub_version"]), return_counts=True)
         self.came += [(now, *pair) for pair in zip(versions.tolist(), counts.tolist(), strict=True)]
 
@@ -235,10 +284,13 @@ def over_processes(options: argparse.Namespace) -> None:
     roles: dict[str, list[str]] = {}
     if options.replicas == 1 and len(names) > 2:
         roles = {"frontends": names[:1], "states": names[1:2], "tiles": names[2:]}
+    elif options.verify:
+        # One group, so that each Tile Manager gets moves in the order of the calls: it decides what meets.
+        roles = {"states": names[: options.replicas]}
     graph = tiles.graph(names, replicas=options.replicas, **roles)
     random, arrivals = np.random.default_rng(1), Arrivals()
     with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
-        contacts = {name: contact for name, (contact, _) in running.items()}
+        contacts = {name: daemon.contact for name, daemon in running.items()}
         with (
             graph.deploy(contacts),
             tiles.connect(
@@ -248,16 +300,20 @@ def over_processes(options: argparse.Namespace) -> None:
             entities = fleet(options.entities, options.k, random)
             for flag, call in ((0, client.publish), (1, client.subscribe)):
                 part = entities[entities["flags"] == flag]
-                call(part["id"], part["zone"][:, :3])
+                version = call(part["id"], part["zone"][:, :3])
+                arrivals.first = (version - flag) * options.verify
             client.drain(300)
             arrivals.settle()
             arrivals.came.clear()
-            pids = [os.getpid(), *(pid for _, pid in running.values())]
-            before, begin, count = [spent(pid)[0] for pid in pids], time.monotonic(), arrivals.count
+            before = {pid: spent(pid)[0] for pid in pids_of(running)}
+            begin, count = time.monotonic(), arrivals.count
+            if options.kill:
+                threading.Timer(options.kill, running["h0"].kill).start()
             sent = drive(client, arrivals, entities, options, random)
             client.drain(300)
             took = time.monotonic() - begin
-            cpu = [spent(pid)[0] - at for pid, at in zip(pids, before, strict=True)]
+            pids = pids_of(running)
+            cpu = [spent(pid)[0] - before.get(pid, 0) for pid in pids]
             arrivals.settle()
             matches = arrivals.count - count
             print(f"{options.entities} entities, k {options.k}, r {options.replicas}, {len(names)} daemons")
@@ -266,8 +322,40 @@ def over_processes(options: argparse.Namespace) -> None:
             each = ", ".join(f"{seconds / took:.2f}" for seconds in cpu)
             print(f"cores: client and daemons {each}; MiB {[round(spent(pid)[1]) for pid in pids]}")
             print(f"copies {client.copies}, refused {client.refused}")
+        if options.verify:
+            verify(arrivals, options)
         if options.redis:
             over_redis(options, sent, Path(folder))
+
+
+def pids_of(running: Mapping[str, Daemon]) -> list[int]:
+    """Those of the client and of the daemons, as they run now."""
+    return [os.getpid(), *(daemon.pid for daemon in running.values())]
+
+
+def verify(arrivals: Arrivals, options: argparse.Namespace) -> None:
+    """Compares what came of the moves that were due in each second with a replay; exits if it differs."""
+    random, seconds = np.random.default_rng(1), [0, 0]
+    entities = fleet(options.entities, options.k, random)
+    sides = [entities.compress(entities["flags"] == flag) for flag in (0, 1)]
+
+    def calls() -> Iterator[Turn]:
+        sent = 0
+        for turn in islice(turns(entities, options.batch, random), len(arrivals.sent)):
+            seconds.append(1 + int(sent / options.rate))
+            sent += len(turn[1])
+            yield turn
+
+    wanted, close = replay([(side["id"], side["zone"]) for side in sides], calls())
+    came, due = arrivals.sums.over(seconds), wanted.over(seconds)
+    for second in np.flatnonzero((came != due).any(axis=1)).tolist():
+        print(f"second {second}: count and hash {came[second].tolist()}, expected {due[second].tolist()}")
+    least, most = due[1:, 0].min(), due[1:, 0].max()
+    print(f"{len(due) - 1} seconds, {least} to {most} matches each; {close} pairs too close to tell")
+    print(f"all: {came.sum(axis=0).tolist()}, expected {due.sum(axis=0).tolist()}")
+    if (came != due).any():
+        sys.exit("they differ")
+    print("count and hash of the matches of each second are those of the replay")
 
 
 def over_redis(options: argparse.Namespace, moves: int, folder: Path) -> None:
@@ -290,6 +378,25 @@ def over_redis(options: argparse.Namespace, moves: int, folder: Path) -> None:
         print(f"cores: client and server {each}; MiB {round(spent(client.pid)[1])}")
 
 
+def turns(entities: np.ndarray, batch: int, random: np.random.Generator) -> Iterator[Turn]:
+    """Moves without end: of publications (0) and of subscriptions (1) by turns, ids and zones.
+
+    Entities take turns in an order that has nothing to do with their places or when they came.
+    """
+    entities = entities.take(random.permutation(len(entities)))
+    sides = [entities.compress(entities["flags"] == flag) for flag in (0, 1)]
+    columns = [(side["id"].copy(), side["zone"][:, :3].copy()) for side in sides]
+    sent = 0
+    while True:
+        turn = sent % len(entities) / len(entities)
+        for flag, (ids, zones) in enumerate(columns):
+            start = int(turn * len(ids))
+            part = slice(start, start + math.ceil(batch * len(ids) / len(entities)))
+            moved(zones[part], random)
+            yield flag, ids[part], zones[part]
+            sent += len(ids[part])
+
+
 def drive(
     client: tiles.Connection | Redis,
     arrivals: Arrivals,
@@ -300,27 +407,19 @@ def drive(
 ) -> int:
     """Moves entities for some seconds, or so many; returns how many moves that were.
 
-    They take turns in an order that has nothing to do with their places or when they came. A batch is due at
-    a moment that the rate says, and its latency begins then, also if it is sent later.
+    A batch is due at a moment that the rate says, and its latency begins then, also if it is sent later.
     """
-    entities = entities.take(random.permutation(len(entities)))
-    sides = [entities.compress(entities["flags"] == flag) for flag in (0, 1)]
-    columns = [(side["id"].copy(), side["zone"][:, :3].copy()) for side in sides]
-    begin, sent = time.monotonic(), 0
+    begin, sent, moves = time.monotonic(), 0, turns(entities, options.batch, random)
     while True:
-        turn = sent % len(entities) / len(entities)
-        for flag, (ids, zones) in enumerate(columns):
-            start = int(turn * len(ids))
-            part = slice(start, start + math.ceil(options.batch * len(ids) / len(entities)))
-            due = time.monotonic()
-            if options.rate and most is None:
-                due = begin + sent / options.rate
-                time.sleep(max(0.0, due - time.monotonic()))
-            if time.monotonic() - begin > options.seconds if most is None else sent >= most:
-                return sent
-            moved(zones[part], random)
-            arrivals.sent[client.move(ids[part], zones[part], subscriptions=bool(flag))] = due
-            sent += len(ids[part])
+        due = time.monotonic()
+        if options.rate and most is None:
+            due = begin + sent / options.rate
+            time.sleep(max(0.0, due - time.monotonic()))
+        if time.monotonic() - begin > options.seconds if most is None else sent >= most:
+            return sent
+        flag, ids, zones = next(moves)
+        arrivals.sent[client.move(ids, zones, subscriptions=bool(flag))] = due
+        sent += len(ids)
 
 
 if __name__ == "__main__":

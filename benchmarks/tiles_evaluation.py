@@ -138,12 +138,12 @@ def system(processes: int, replicas: int) -> Iterator[tuple[tiles.Connection, Ar
     """Daemons that have all roles each, and a client: its connection, what came, and all process ids."""
     names, arrivals = [f"h{number}" for number in range(processes)], Arrivals()
     with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
-        contacts = {name: contact for name, (contact, _) in running.items()}
+        contacts = {name: daemon.contact for name, daemon in running.items()}
         with (
             tiles.graph(names, replicas=replicas).deploy(contacts),
             tiles.connect(f"{contacts['h0']}/tiles/h0", arrivals, patience=20) as client,
         ):
-            yield client, arrivals, [os.getpid(), *(pid for _, pid in running.values())]
+            yield client, arrivals, [os.getpid(), *(daemon.pid for daemon in running.values())]
 
 
 def measure(fleet: Fleet, arrivals: Arrivals, pids: list[int], seconds: float) -> tuple[Measured, float]:
