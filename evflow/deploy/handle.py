@@ -6,7 +6,7 @@ The deployment lives on its nodes: this program may end, and another one may tak
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -320,7 +320,7 @@ class Deployment(Closing, Editing):
     # --- changing
 
     @contextmanager
-    def change(self, timeout: float = 10.0) -> Iterator[Graph]:
+    def change(self, timeout: float = 10.0, *, lost: Collection[str] = ()) -> Iterator[Graph]:
         """Gives a copy of the graph to edit; at the end of the block all of it is changed, or nothing.
 
         Events go on meanwhile; none is lost, and each goes through the old graph or the new one.
@@ -329,6 +329,8 @@ class Deployment(Closing, Editing):
             timeout: seconds after which a change that some node is not ready for is given up. The answer is
                 here at most three seconds later, also where a cut network stops the change; if the node that
                 was asked does not answer at all, the next one is asked in the same way.
+            lost: nodes that are dead for good, so that the change does not wait for them: what stones there
+                held is lost, and so is what waits for them at bridges that deliver at most once and end.
 
         Raises:
             DeployError: a node refuses, or is not ready in time; says which stone on which node and why.
@@ -341,7 +343,7 @@ class Deployment(Closing, Editing):
         yield graph
         # A stone that comes later under the name of one that was removed is not frozen.
         frozen = [name for name in record.frozen if name in graph.stones]
-        self._propose(record, graph.to_dict(), timeout=timeout, frozen=frozen)
+        self._propose(record, graph.to_dict(), timeout=timeout, lost=lost, frozen=frozen)
 
     def _unknown(self, name: str, stones: Iterable[str]) -> FlowError:
         return FlowError(f"deployment {self.name} has no stone {name!r}{choices(str(name), list(stones))}")
@@ -361,7 +363,14 @@ class Deployment(Closing, Editing):
                 return result
         raise AssertionError
 
-    def _propose(self, base: Record, graph: dict[str, Any] | None, timeout: float, **other: Any) -> None:
+    def _propose(
+        self,
+        base: Record,
+        graph: dict[str, Any] | None,
+        timeout: float,
+        lost: Collection[str] = (),
+        **other: Any,
+    ) -> None:
         wanted = base.edited(graph, **other)
         if graph is not None:
             checked_graph(wanted)
@@ -369,7 +378,7 @@ class Deployment(Closing, Editing):
         for host in self._in_turn():
             try:
                 self.cluster.ask(
-                    host, "propose", record=wanted.data(), patience=timeout,
+                    host, "propose", record=wanted.data(), patience=timeout, lost=list(lost),
                     seconds=timeout + ANSWER,
                 )  # fmt: skip
                 break

@@ -81,7 +81,8 @@ class PreparePhase:
 
     def _begin(self) -> None:
         self.begun = True
-        self._controller.site.begin(self._base, self.record, settled=self.prepared)
+        site, lost = self._controller.site, self._kept.lost
+        site.begin(self._base, self.record, settled=self.prepared, lost=lost)
 
     def close(self) -> bool:
         """All nodes can make the change. Returns True if this node begins now."""

@@ -89,7 +89,10 @@ class RpcHandlers:
         wanted = Record.from_data(given["record"])
         self._daemon.know(wanted.hosts)
         self._daemon.controller.propose(
-            wanted, patience=patience, done=lambda outcome: reply(self._told(peer, outcome, wanted))
+            wanted,
+            lost=given.get("lost", ()),
+            patience=patience,
+            done=lambda outcome: reply(self._told(peer, outcome, wanted)),
         )
 
     def _told(self, peer: str, outcome: Outcome, wanted: Record) -> Any:

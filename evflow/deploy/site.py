@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -154,20 +154,23 @@ class Site:
                 if schema is not None:
                     compile_check(schema)
 
-    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
+    def begin(
+        self, old: Record | None, new: Record, settled: bool = False, lost: Collection[str] = ()
+    ) -> None:
         """Closes, at once, the entries from which events reach what the change touches here.
 
         Args:
             old: the version that is.
             new: the version to be.
             settled: whether all nodes were quiet for it already, so that no event at all may move.
+            lost: nodes that are dead for good.
         """
         wanted = self._whole(new)
         self._clear_files(new)
         alteration = self._flow.alteration(wanted)
         self._begun[new.deployment] = (alteration, old, new)
         left = self._frontier(old, new)
-        self._flow.call(lambda: alteration.begin(left.passing, left.draining, settled))
+        self._flow.call(lambda: alteration.begin(left.passing, left.draining, settled, lost))
         if not settled:
             self._feeders[new.deployment] = sorted(left.feeders)
 

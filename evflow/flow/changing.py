@@ -101,13 +101,18 @@ class Alteration:
         self._passing: frozenset[str] = frozenset()
         self._draining: frozenset[str] = frozenset()
         self._repeating: Collection[str] = ()
+        self._lost: Collection[str] = ()
         self._paused: list[tuple[str, Actor]] = []
         self._ahead = ahead if ahead is not None and ahead.version == engine.version else None
         self.changes = difference(engine.topology, wanted) if self._ahead is None else self._ahead.changes
         self.entries = self.changes.entries.union(self.changes.leading.intersection(submitted))
 
     def begin(
-        self, passing: Collection[str] = (), draining: Collection[str] = (), sealed: bool = False
+        self,
+        passing: Collection[str] = (),
+        draining: Collection[str] = (),
+        sealed: bool = False,
+        lost: Collection[str] = (),
     ) -> None:
         """Closes the entries; from now on what comes there waits, but for what had been sent there before.
 
@@ -115,9 +120,11 @@ class Alteration:
             passing: bridges of other nodes whose events are taken all the same, until ``seal``.
             draining: bridges to such entries of other nodes, which must have handled what they were given.
             sealed: whether nothing at all is taken, from the start.
+            lost: nodes that are dead for good: what waits for them at bridges that keep nothing is let go.
         """
         if not self._closed:
             self._closed = True
+            self._lost = lost
             self._passing = frozenset(() if sealed else passing)
             self._repeating = () if sealed else self.entries
             self._draining = frozenset(draining)
@@ -133,7 +140,16 @@ class Alteration:
         for name, actor in self._paused:
             if at_work := text(name, actor, "at_work"):
                 return f"stone {name!r}: {at_work}"
-        return self._net.waiting_for(self.entries, self.changes.vanishing | self._draining)
+        bridges = self.changes.vanishing | self._draining
+        return self._net.waiting_for(self.entries, {name for name in bridges if not self._lets_go(name)})
+
+    def _lets_go(self, bridge: str) -> bool:
+        """Whether a bridge keeps nothing for a node that is dead for good."""
+        topology = self._engine.topology
+        crossing = topology.crossings.get(bridge)
+        if crossing is None or crossing.peer not in self._lost:
+            return False
+        return getattr(topology.slots[bridge].stone, "delivery", "") == "at_most_once"
 
     def seal(self) -> None:
         """From now on nothing is taken any more."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evflow.errors import EvflowError, FlowError, GraphError
+from evflow.errors import EvflowError, FlowError, GraphError, LinkError
 from evflow.outside import from_json
 from evflow.tiles.density import Crowd, balanced
 from evflow.tiles.plan import Plan
@@ -74,7 +74,8 @@ def shrink(deployment: Deployment, host: str, *, timeout: float = 120.0) -> None
 
     A spare host takes its place, and no key moves. If there is none, its group ends: only keys and tiles of
     this group move, and its other hosts become spare. A host that is dead can leave if a spare one takes its
-    place. If this fails on the way, no match is lost; call it again with the same arguments.
+    place and most of the deployment's hosts live; its daemon must not be about to come back. If this fails on
+    the way, no match is lost; call it again with the same arguments.
 
     Args:
         deployment: the handle of a graph that ``evflow.tiles.graph`` made.
@@ -89,18 +90,28 @@ def shrink(deployment: Deployment, host: str, *, timeout: float = 120.0) -> None
         >>> shrink(deployment, "e")  # doctest: +SKIP
     """
     until = time.monotonic() + timeout
-    plan = _newest(deployment)
+    plan = _newest(deployment, host)
     if host in plan.settled().running:
         plan = _settled(deployment, until, leaving=host).without(host)
     _reached(deployment, plan, until, "" if plan.next else host)
     plan = _settled(deployment, until, "" if plan.next else host)
+    lost = _silent(deployment, host)
     # Two changes: what is on its way over a bridge that ends is still to be handled, by a stone that is open.
     peers = list(plan.numbers.values())
-    with deployment.change() as graph:
+    with deployment.change(lost=lost) as graph:
         _removed(graph, [f"{peer} to {host}" for peer in peers])
-    with deployment.change() as graph:
+    with deployment.change(lost=lost) as graph:
         _removed(graph, [f"{host} to {peer}" for peer in peers])
         graph.remove(host)
+
+
+def _silent(deployment: Deployment, host: str) -> list[str]:
+    """The host, if it does not answer."""
+    try:
+        deployment.attributes(host)
+    except LinkError:
+        return [host]
+    return []
 
 
 def _removed(graph: Graph, names: Sequence[str]) -> None:
@@ -171,10 +182,10 @@ def _hosts(deployment: Deployment) -> list[str]:
     return [name for name, stone in deployment.graph.stones.items() if isinstance(stone, Host)]
 
 
-def _newest(deployment: Deployment) -> Plan:
-    """The plan of the host that is furthest on."""
-    plans, wrong = [], ""
-    for name in _hosts(deployment):
+def _newest(deployment: Deployment, leaving: str = "") -> Plan:
+    """The plan of the host that is furthest on, without one that leaves, if there is another."""
+    plans, wrong, hosts = [], "", _hosts(deployment)
+    for name in [name for name in hosts if name != leaving] or hosts:
         try:
             plans.append(Plan.read(str(deployment.attributes(name)["plan"])))
         except (EvflowError, KeyError) as error:
@@ -188,7 +199,7 @@ def _newest(deployment: Deployment) -> Plan:
 
 def _settled(deployment: Deployment, until: float, leaving: str = "") -> Plan:
     """The plan once no change is under way any more and all hosts are ready."""
-    plan = _newest(deployment)
+    plan = _newest(deployment, leaving)
     absent = sorted(set(plan.running) - set(_hosts(deployment)))
     if absent:
         raise FlowError(f"host {absent[0]!r} was about to join: let it grow first")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -68,7 +68,9 @@ class PlainGround:
     def check(self, old: Record | None, new: Record) -> str:
         return self.refuses
 
-    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
+    def begin(
+        self, old: Record | None, new: Record, settled: bool = False, lost: Collection[str] = ()
+    ) -> None:
         self.calls.append("begin")
         self.settled = settled
         self._change = (old, new)

@@ -15,6 +15,7 @@ from evflow import tiles
 from evflow.deploy.handle import Deployment
 from evflow.errors import FlowError
 from tests.deploy.daemons import DaemonProcess
+from tests.node.processes import wait_for
 from tests.tiles.world import Circle, gap
 
 pytestmark = pytest.mark.slow
@@ -132,3 +133,28 @@ def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_pa
             tiles.grow(handle, "b")
         assert client.host != "a" and handle.attributes("e")["state_live"] > 0
         assert sorted(name for name in handle.graph.stones if len(name) == 1) == list("bcde")
+
+
+def test_a_dead_host_leaves_where_a_spare_one_takes_its_place(tmp_path: Path) -> None:
+    allow = ("--allow", "evflow.tiles.stone")
+    with ExitStack() as stack:
+        running = {name: stack.enter_context(DaemonProcess(name, tmp_path, *allow)) for name in "abc"}
+        contacts = {name: process.contact for name, process in running.items()}
+        third = contacts.pop("c")
+        handle = stack.enter_context(tiles.graph("ab", replicas=2, silence=0.4).deploy(contacts))
+        client = stack.enter_context(tiles.connect(f"{contacts['a']}/tiles/a", patience=0.6))
+        fleet = Fleet(client, 60)
+        tiles.grow(handle, "c", third)
+        # How long it waits for the answer of a host that is dead.
+        handle.cluster.timeout = 1.0
+        running["a"].kill()
+        fleet.move(0)
+        tiles.shrink(handle, "a")
+        assert sorted(handle.graph.stones) == ["b", "b to c", "c", "c to b"]
+        fleet.move(1)
+        fleet.settle()
+        running["a"].restart()
+        wait_for(lambda: all(told["node"] != "a" for told in handle.stats().values()), "a has no stone")
+        running["b"].kill()
+        fleet.move(0)
+        fleet.settle()

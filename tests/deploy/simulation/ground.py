@@ -6,7 +6,7 @@ The world knows all that was seen by each stone; see ``Truth``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from random import Random
 
 from evflow.deploy.record import Record, moves, stones_on
@@ -64,7 +64,9 @@ class FakeGround:
                 return f"stone {name!r}: it is bad"
         return ""
 
-    def begin(self, old: Record | None, new: Record, settled: bool = False) -> None:
+    def begin(
+        self, old: Record | None, new: Record, settled: bool = False, lost: Collection[str] = ()
+    ) -> None:
         if new.deployment in self.closed:
             raise Failure(f"{self._node}: a change of {new.deployment} begins within another")
         self.closed[new.deployment] = (old, new)
