@@ -80,6 +80,7 @@ def main() -> None:
         "--verify", action="store_true", help="compare each second with a replay; needs --rate"
     )
     parser.add_argument("--kill", type=float, default=0, help="the second of a kill -9; needs --replicas 2")
+    parser.add_argument("--silence", type=float, default=3, help="seconds after which a host counts as dead")
     parser.add_argument("--redis", action="store_true", help="the same moves to redis-server, afterwards")
     parser.add_argument("--skewed", action="store_true", help="half of all in 1 % of the area; no sockets")
     parser.add_argument("--most", type=float, default=300, help="as tiles.balance")
@@ -268,7 +269,8 @@ class Arrivals:
 
     def at(self, *shares: float) -> list[float]:
         """The latencies, in ms, that these shares of the matches had at most."""
-        latencies = sorted((at - self.sent[version], count) for at, version, count in self.came)
+        sent = self.sent
+        latencies = sorted((at - sent[version], count) for at, version, count in self.came if version in sent)
         if not latencies:
             return [float("nan")] * len(shares)
         times, counts = (np.array(column) for column in zip(*latencies, strict=True))
@@ -287,7 +289,7 @@ def over_processes(options: argparse.Namespace) -> None:
     elif options.verify:
         # One group, so that each Tile Manager gets moves in the order of the calls: it decides what meets.
         roles = {"states": names[: options.replicas]}
-    graph = tiles.graph(names, replicas=options.replicas, **roles)
+    graph = tiles.graph(names, replicas=options.replicas, silence=options.silence, **roles)
     random, arrivals = np.random.default_rng(1), Arrivals()
     with tempfile.TemporaryDirectory() as folder, daemons(names, Path(folder)) as running:
         contacts = {name: daemon.contact for name, daemon in running.items()}
