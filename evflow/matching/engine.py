@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -117,9 +120,26 @@ def in_pieces(match: Callable[[int, int], Matches], events: int, threads: int, p
         return match(0, events)
     bounds = [events * i // pieces for i in range(pieces + 1)]
     pool = _pool(threads)
-    futures = [pool.submit(match, start, stop) for start, stop in pairwise(bounds)]
-    # Even if one fails, none may go on once the caller lets others change subscriptions.
-    wait(futures)
+    over, running = threading.Event(), set[int]()
+
+    def piece(start: int, stop: int) -> Matches:
+        running.add(start)
+        try:
+            if over.is_set():
+                raise CancelledError
+            return match(start, stop)
+        finally:
+            running.discard(start)
+
+    try:
+        futures = [pool.submit(piece, start, stop) for start, stop in pairwise(bounds)]
+        wait(futures)
+    finally:
+        # None may go on once the caller lets others change subscriptions, even if this thread is interrupted.
+        over.set()
+        while running:
+            with suppress(KeyboardInterrupt):
+                time.sleep(1e-3)
     parts = [future.result() for future in futures]
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
     return Matches(starts_of(counts), np.concatenate([part.ids for part in parts]))

@@ -388,6 +388,8 @@ class Matcher(Looking):
         try:
             # To read objects takes the interpreter's lock, so each thread reads what it is about to match.
             apart = threads > 1 and isinstance(batch, list | tuple) and len(batch) >= _MANY
+            # Another thread may change a list meanwhile.
+            batch = tuple(batch) if apart else batch
             pieces = min(4 * threads, len(batch) // _PIECE) if apart else 1
             first = batch[: len(batch) // pieces] if apart else batch
             rows = first if isinstance(first, EventRows) else self._rows(first, self._workspace)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from evflow.errors import SchemaError
+from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.guard import Guard
 from evflow.matching.matcher import Matcher
 from tests.matching.engines import Case, every_engine
@@ -172,3 +174,53 @@ def test_forks_match_with_what_the_parent_has(work: str) -> None:
     over.set()
     thread.join()
     assert codes == [0] * 20
+
+
+def test_a_list_that_grows_meanwhile_is_matched_as_it_was() -> None:
+    matcher = Matcher(threads=2)
+    ids = {n: matcher.subscribe(f"n == {n}") for n in range(50)}
+    events = [{"n": n % 50} for n in range(20_000)]
+    ended = threading.Event()
+
+    def grow() -> None:
+        while not ended.is_set():
+            events.append({"n": len(events) % 50})
+
+    other = threading.Thread(target=grow)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    other.start()
+    try:
+        for _ in range(5):
+            found = matcher.match_batch(events)
+            assert found.ids.tolist() == [ids[n % 50] for n in range(len(found))]
+    finally:
+        ended.set()
+        other.join()
+        sys.setswitchinterval(interval)
+
+
+def test_an_interrupted_match_ends_its_pieces_before_others_may_write() -> None:
+    begun, running, seen = threading.Event(), [0], list[int]()
+    lock = threading.Lock()
+
+    def match(start: int, stop: int) -> Matches:
+        with lock:
+            running[0] += 1
+        begun.set()
+        time.sleep(0.1)
+        with lock:
+            running[0] -= 1
+            seen.append(start)
+        raise SchemaError("nobody asks")
+
+    def interrupt() -> None:
+        begun.wait()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        in_pieces(match, 100, 2, 20)
+    assert running == [0] and len(seen) < 20
+    other.join()
