@@ -37,8 +37,8 @@ from evflow import staging
 
 WRITERS = 4
 SIDE = 512
-STEPS = 8
-"""Steps that a writer has room for."""
+STEPS = 128
+"""Steps that a writer has room for: more than come while a node starts again."""
 AHEAD = 200
 """Steps that a writer may be ahead of the comparison."""
 COST = 0.2
