@@ -37,10 +37,7 @@ class System:
         self.events: list[tuple[str, int, int]] = []
 
     def send(self, rows: Rows, contents: dict[int, tuple[tuple[str, object], ...]] | None = None) -> None:
-        self.carry(self.client.send(rows, contents))
-
-    def carry(self, outbox: Outbox) -> None:
-        waiting = [(1, self.client.place, *sent) for sent in outbox]
+        waiting = [(1, self.client.place, *sent) for sent in self.client.send(rows, contents)]
         while waiting:
             step, sender, target, message = waiting.pop(0)
             self.rows[f"{message.kind} to {target.role}"] += len(message.rows)

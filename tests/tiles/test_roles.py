@@ -259,17 +259,6 @@ def test_what_has_left_is_forgotten_in_time() -> None:
     assert tile.counts["live"] == 0 and len(tile.entities) < 200
 
 
-@pytest.mark.parametrize("r", [1, 2])
-def test_a_client_that_connects_anew_is_not_told_again_what_it_has(r: int) -> None:
-    system, here = System(r), Circle(46.5, 6.6, 100)
-    system.send(moves([here] * 3, [1, 2, 3], subscriptions=True))
-    system.send(moves([here] * 2, [8, 9]))
-    system.carry(system.client.moved_to(system.client.frontend))
-    assert len(system.matches) == 6 and system.client.copies == 0
-    system.send(moves([here], [8], 1))
-    assert len(system.matches) == 9
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_no_death_loses_or_doubles_a_match(r: int) -> None:
