@@ -388,15 +388,19 @@ def turns(entities: np.ndarray, batch: int, random: np.random.Generator) -> Iter
     entities = entities.take(random.permutation(len(entities)))
     sides = [entities.compress(entities["flags"] == flag) for flag in (0, 1)]
     columns = [(side["id"].copy(), side["zone"][:, :3].copy()) for side in sides]
-    sent = 0
-    while True:
-        turn = sent % len(entities) / len(entities)
-        for flag, (ids, zones) in enumerate(columns):
-            start = int(turn * len(ids))
-            part = slice(start, start + math.ceil(batch * len(ids) / len(entities)))
-            moved(zones[part], random)
-            yield flag, ids[part], zones[part]
-            sent += len(ids[part])
+
+    def moves() -> Iterator[Turn]:
+        sent = 0
+        while True:
+            turn = sent % len(entities) / len(entities)
+            for flag, (ids, zones) in enumerate(columns):
+                start = int(turn * len(ids))
+                part = slice(start, start + math.ceil(batch * len(ids) / len(entities)))
+                moved(zones[part], random)
+                yield flag, ids[part], zones[part]
+                sent += len(ids[part])
+
+    return moves()
 
 
 def drive(
@@ -411,7 +415,8 @@ def drive(
 
     A batch is due at a moment that the rate says, and its latency begins then, also if it is sent later.
     """
-    begin, sent, moves = time.monotonic(), 0, turns(entities, options.batch, random)
+    moves = turns(entities, options.batch, random)
+    begin, sent = time.monotonic(), 0
     while True:
         due = time.monotonic()
         if options.rate and most is None:
