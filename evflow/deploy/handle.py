@@ -329,8 +329,8 @@ class Deployment(Closing, Editing):
             timeout: seconds after which a change that some node is not ready for is given up. The answer is
                 here at most three seconds later, also where a cut network stops the change; if the node that
                 was asked does not answer at all, the next one is asked in the same way.
-            lost: nodes that are dead for good, so that the change does not wait for them: what stones there
-                held is lost, and so is what waits for them at bridges that deliver at most once and end.
+            lost: a list of nodes that are dead: the change does not wait for them, nor for events at bridges
+                to them that deliver at most once and end. These are lost, and what stones there held.
 
         Raises:
             DeployError: a node refuses, or is not ready in time; says which stone on which node and why.
