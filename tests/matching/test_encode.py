@@ -347,7 +347,8 @@ def test_compiled_code_leaves_to_python_what_it_does_not_know() -> None:
 
     matcher = make(names=FLAT, engine="index")
     alone = matcher._reader._alone
-    assert dicts.read_one(alone.columns.at, id({f"other{i}": i for i in range(100)} | {"size": 2})) == 1
+    wide: dict[Any, Any] = {f"other{i}": i for i in range(100)} | {"size": 2}
+    assert dicts.read_one(alone.columns.at, id(wide)) == 1
     usual: dict[Any, Any] = {"number": 1.5, "size": 3, "flag": True, "maybe": None, "x": 1, "title": "new"}
     assert dicts.read_one(alone.columns.at, id(usual)) == 4
     for key, held in ((3, 3), ("size", 10**400), ("size", 1j), ("x", []), ("title", "\ud800")):
