@@ -183,7 +183,7 @@ def test_a_list_that_grows_meanwhile_is_matched_as_it_was() -> None:
     ended = threading.Event()
 
     def grow() -> None:
-        while not ended.is_set():
+        while len(events) < 60_000 and not ended.is_set():
             events.append({"n": len(events) % 50})
 
     other = threading.Thread(target=grow)
