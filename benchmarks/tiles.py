@@ -190,10 +190,8 @@ class Daemon:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.contact = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        self._log, options = (
-            folder / f"{name}.log",
-            ["--listen", self.contact, "--storage", str(folder / name)],
-        )
+        self._log = folder / f"{name}.log"
+        options = ["--listen", self.contact, "--storage", str(folder / name)]
         options += ["--allow", "evflow.tiles.stone"]
         self._command = [sys.executable, "-m", "evflow", "node", name, *options]
         self.start()

@@ -110,10 +110,15 @@ def test_no_match_is_lost_or_doubled_when_each_of_two_hosts_is_killed_in_turn(tm
             client.drain(10)
 
 
-def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_path: Path) -> None:
+def _daemons(stack: ExitStack, folder: Path, names: str) -> dict[str, DaemonProcess]:
+    """Daemons that may have hosts of tiles, by name, until the stack ends."""
     allow = ("--allow", "evflow.tiles.stone")
+    return {name: stack.enter_context(DaemonProcess(name, folder, *allow)) for name in names}
+
+
+def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        running = {name: stack.enter_context(DaemonProcess(name, tmp_path, *allow)) for name in "abcde"}
+        running = _daemons(stack, tmp_path, "abcde")
         contacts = {name: process.contact for name, process in running.items()}
         fifth = contacts.pop("e")
         # Signs of life come all the time, also while a change is made.
@@ -136,9 +141,8 @@ def test_no_match_is_lost_or_doubled_when_a_host_joins_and_another_leaves(tmp_pa
 
 
 def test_a_dead_host_leaves_where_a_spare_one_takes_its_place(tmp_path: Path) -> None:
-    allow = ("--allow", "evflow.tiles.stone")
     with ExitStack() as stack:
-        running = {name: stack.enter_context(DaemonProcess(name, tmp_path, *allow)) for name in "abc"}
+        running = _daemons(stack, tmp_path, "abc")
         contacts = {name: process.contact for name, process in running.items()}
         third = contacts.pop("c")
         handle = stack.enter_context(tiles.graph("ab", replicas=2, silence=0.4).deploy(contacts))
