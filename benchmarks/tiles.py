@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--kill", type=float, default=0, help="the second of a kill -9; needs --replicas 2")
     parser.add_argument("--silence", type=float, default=3, help="seconds after which a host counts as dead")
     parser.add_argument("--redis", action="store_true", help="the same moves to redis-server, afterwards")
-    parser.add_argument("--skewed", action="store_true", help="half of all in 1 % of the area; no sockets")
+    parser.add_argument("--skewed", action="store_true", help="half of all in 1 %% of the area; no sockets")
     parser.add_argument("--most", type=float, default=300, help="as tiles.balance")
     options = parser.parse_args()
     if options.verify and not (options.processes and options.rate):
@@ -307,10 +307,14 @@ def over_processes(options: argparse.Namespace) -> None:
             arrivals.came.clear()
             before = {pid: spent(pid)[0] for pid in pids_of(running)}
             begin, count = time.monotonic(), arrivals.count
+            killing = threading.Timer(options.kill, running["h0"].kill)
             if options.kill:
-                threading.Timer(options.kill, running["h0"].kill).start()
+                killing.start()
             sent = drive(client, arrivals, entities, options, random)
             client.drain(300)
+            killing.cancel()
+            if options.kill:
+                killing.join()
             took = time.monotonic() - begin
             pids = pids_of(running)
             cpu = [spent(pid)[0] - before.get(pid, 0) for pid in pids]
