@@ -1,6 +1,6 @@
 """What output costs a solver: the time of a run with each way to write, relative to a run without output.
 
-    python benchmarks/staging.py --rounds 7 --solvers 1
+    python benchmarks/staging.py --rounds 7 --solvers 1 2
 
 Solver processes cool a plate in numpy, exchange their edges, and write the whole plate every few iterations.
 Rounds alternate between the ways, so that all meet the same machine; each run is compared with the one
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from table import axes_of, markdown, write
 
 import evflow as ev
 from evflow import staging
@@ -284,10 +285,81 @@ def spent() -> dict[str, float]:
     return found
 
 
+class Slowed(NamedTuple):
+    """What a way costs: percent of the run without output in the same round, and seconds, medians."""
+
+    way: str
+    percent: float
+    low: float
+    high: float
+    safe: float
+    solvers: float
+    takers: float
+
+
+def compared(ways: list[str], solvers: int, given: argparse.Namespace) -> list[Slowed]:
+    """Runs all ways in turn, round after round, and prints their table."""
+    times = {way: np.zeros((given.rounds, 4)) for way in ways}
+    for number in range(given.rounds):
+        for way in np.roll(ways, number):
+            times[way][number] = measure(str(way), solvers, given.steps, given.every)
+    base, random, found = times["no output"], np.random.default_rng(0), []
+    for way in ways:
+        ratio = (times[way][:, 0] / base[:, 0] - 1) * 100
+        drawn = np.median(random.choice(ratio, (4000, given.rounds)), axis=1)
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        _, safe, own, taken = np.median(times[way], axis=0)
+        found.append(Slowed(way, float(np.median(ratio)), low, high, safe, own, taken))
+    of = f"{given.rounds} rounds, {given.steps} steps of {SIDE * SIDE * 8 / 1e6:.1f} MB"
+    head = [
+        "way",
+        "slower by, median",
+        "95 % interval",
+        "output safe after, s",
+        "CPU of solvers, s",
+        "takers, s",
+    ]
+    lines = [
+        [
+            row.way, f"{row.percent:.1f} %", f"{row.low:.1f} to {row.high:.1f} %", f"{row.safe:.2f}",
+            f"{row.solvers:.2f}", f"{row.takers:.3f}",
+        ]
+        for row in found
+    ]  # fmt: skip
+    markdown(f"{solvers} solvers, {of}, {np.median(base[:, 0]):.2f} s alone", [head, *lines])
+    return found
+
+
+def drawn(results: dict[int, list[Slowed]], title: str) -> None:
+    """A bar for each way and number of solvers, its interval, and what the paper's best scheduler cost."""
+    figure, axes = axes_of(title, 4)
+    width = 0.8 / len(results)
+    for number, (solvers, rows) in enumerate(results.items()):
+        rows = rows[1:]
+        percent = np.array([row.percent for row in rows])
+        ends = np.array([[row.percent - row.low for row in rows], [row.high - row.percent for row in rows]])
+        at = np.arange(len(rows)) + (number - (len(results) - 1) / 2) * width
+        name = f"{solvers} solver{'s' * (solvers > 1)}"
+        axes.bar(at, percent, width, yerr=ends, label=name, error_kw={"lw": 0.8})
+        axes.set_xticks(np.arange(len(rows)), [row.way for row in rows], rotation=20)
+    axes.axhline(4, color="#555555", ls="--", lw=0.8, label="the paper, 64 to 2,048 processors: about 4 %")
+    axes.axhline(0, color="black", lw=0.8)
+    axes.set(ylabel="slower than without output, %")
+    axes.legend(frameon=False, fontsize=8)
+    write("staging", figure, results={str(n): [row._asdict() for row in rows] for n, rows in results.items()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--solvers", type=int, choices=(1, 2, 4, 8), default=1, help="processes that compute")
+    parser.add_argument(
+        "--solvers",
+        type=int,
+        nargs="+",
+        choices=(1, 2, 4, 8),
+        default=[1, 2, 4, 8],
+        help="processes that compute",
+    )
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--every", type=int, default=8, help="iterations between two steps")
     given = parser.parse_args()
@@ -299,26 +371,11 @@ def main() -> None:
     if not peers:
         print("without ADIOS2: pip install adios2")
     ways = ["no output", "blocking", *peers, *SCHEDULERS]
-    times = {way: np.zeros((given.rounds, 4)) for way in ways}
-    for number in range(given.rounds):
-        for way in np.roll(ways, number):
-            times[way][number] = measure(str(way), given.solvers, given.steps, given.every)
-    size = SIDE * SIDE * 8 / 1e6
-    base, random = times["no output"], np.random.default_rng(0)
-    alone = np.median(base[:, 0])
-    of = f"{given.rounds} rounds, {given.steps} steps of {size:.1f} MB, {alone:.2f} s alone"
-    print(f"{given.solvers} solvers, {of}")
-    print(
-        "| way | slower by, median | 95 % interval | output safe after, s | CPU of solvers, s | takers, s |"
+    results = {solvers: compared(ways, solvers, given) for solvers in given.solvers}
+    drawn(
+        results,
+        f"What a step of 8.4 MB each {given.every} iterations costs a solver on {os.cpu_count()} cores",
     )
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for way in ways:
-        ratio = (times[way][:, 0] / base[:, 0] - 1) * 100
-        drawn = np.median(random.choice(ratio, (4000, given.rounds)), axis=1)
-        low, high = np.percentile(drawn, [2.5, 97.5])
-        _, safe, own, taken = np.median(times[way], axis=0)
-        slower = f"{np.median(ratio):.1f} % | {low:.1f} to {high:.1f} %"
-        print(f"| {way} | {slower} | {safe:.2f} | {own:.2f} | {taken:.3f} |")
 
 
 if __name__ == "__main__":
