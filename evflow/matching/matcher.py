@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching import saved
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
-from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import ENGINES, Matches, engine_class, in_pieces
@@ -96,7 +95,6 @@ class Matcher(Looking):
         self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
         self._kept = Kept(self._known) if lookup else Nothing(self._known)
-        self._workspace = Workspace()
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         self._reader = EventReader(self._known)
         # Some engines answer for one event sooner than ``match`` could.
@@ -392,7 +390,7 @@ class Matcher(Looking):
             batch = tuple(batch) if apart else batch
             pieces = min(4 * threads, len(batch) // _PIECE) if apart else 1
             first = batch[: len(batch) // pieces] if apart else batch
-            rows = first if isinstance(first, EventRows) else self._rows(first, self._workspace)
+            rows = first if isinstance(first, EventRows) else self._rows(first)
             count = len(batch) if apart else len(rows)
             if self._weigh and count > 1 and self._weigh(rows, count):
                 return None
@@ -426,14 +424,14 @@ class Matcher(Looking):
             SchemaError: see ``match_batch``.
         """
         with self._guard.reading():
-            return PreparedEvents(batch, self._rows(batch, Workspace()), self._known.version)
+            return PreparedEvents(batch, self._rows(batch), self._known.version)
 
-    def _rows(self, batch: Any, workspace: Workspace) -> EventRows:
+    def _rows(self, batch: Any) -> EventRows:
         if isinstance(batch, PreparedEvents):
             if batch.version == self._known.version:
                 return batch.rows
             batch = batch.events
-        return self._reader.read_many(batch, workspace)
+        return self._reader.read_many(batch)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes everything to a folder, from which ``load`` takes it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from evflow.matching.rows import EventRows
@@ -22,7 +23,9 @@ class PreparedEvents:
 
     def __init__(self, events: Any, rows: EventRows, version: tuple[int, int]) -> None:
         self.events = events
-        self.rows = rows
+        # Columns that a thread writes its next events to.
+        kept = ("name", "kind", "number", "text", "char_start", "char_length")
+        self.rows = replace(rows, **{name: getattr(rows, name).copy() for name in kept})
         self.version = version
 
     def __len__(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 import evflow as ev
 from evflow.errors import SchemaError
 from evflow.events.attributes import Attributes
-from evflow.matching.encoding.builder import Workspace
 from evflow.matching.matcher import Matcher
 from evflow.matching.native import HAS_CODE
 from evflow.matching.rows import NUMBER, OTHER, TEXT, EventRows
@@ -464,22 +462,6 @@ def test_prepared_events_stay_when_others_are_matched() -> None:
         for matches in (matcher.match_batch(held), matcher.match_batch(batch)):
             found = [ids[ids >= 100].tolist() for ids in (matches[i] for i in range(10))]
             assert found == [[100 + i] for i in range(10)]
-
-
-def test_a_workspace_gives_zeros_and_memory_of_its_own_to_each_thread() -> None:
-    workspace = Workspace()
-    for n in (0, 1, 1000, 5, 3_000_000):
-        for array, kind in zip(
-            workspace.arrays(n, [np.uint8, np.float64]), (np.uint8, np.float64), strict=True
-        ):
-            assert array.dtype == kind and len(array) == n and not array.any()
-            assert array.flags.aligned and array.flags.c_contiguous
-            array[:] = 7
-    (mine,) = workspace.arrays(10, [np.int32])
-    with ThreadPoolExecutor(1) as pool:
-        (other,) = pool.submit(workspace.arrays, 10, [np.int32]).result()
-    assert not np.shares_memory(mine, other)
-    assert np.shares_memory(mine, workspace.arrays(10, [np.int32])[0])
 
 
 def test_a_location_may_have_other_names_also_within_records() -> None:

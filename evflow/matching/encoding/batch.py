@@ -13,7 +13,6 @@ from evflow.events.attributes import AttributeColumn
 from evflow.events.batch import EventBatch
 from evflow.events.columns.reading import cells, find_field
 from evflow.matching import kernels
-from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.columns import Found, Pieces, rows_of_columns
 from evflow.matching.encoding.values import Vocabulary, dig
 from evflow.matching.rows import EventRows
@@ -27,10 +26,10 @@ Places = NDArray[np.int64]
 Present = NDArray[np.bool_] | None
 
 
-def encode_batch(batch: EventBatch, known: Vocabulary, workspace: Workspace) -> EventRows:
+def encode_batch(batch: EventBatch, known: Vocabulary) -> EventRows:
     """The rows of a batch; attributes that go along with its events are like fields, and fields go first."""
     reader = _Reader(batch)
-    return rows_of_columns(len(batch), reader.wanted(known), reader.column, known, workspace)
+    return rows_of_columns(len(batch), reader.wanted(known), reader.column, known)
 
 
 def column_of(batch: EventBatch, path: str) -> Found | None:

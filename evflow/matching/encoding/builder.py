@@ -1,10 +1,10 @@
-"""Puts columns of values together to rows of attributes, in memory that is kept for the next batch."""
+"""Puts columns of values together to rows of attributes, in memory that each thread keeps for the next."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,33 +23,26 @@ _KINDS = (np.int32, np.uint8, np.float64, np.int32, np.int64, np.int32)
 Present = NDArray[np.bool_] | None
 
 
-class Workspace(threading.local):
-    """One block of memory for each thread, which each call of ``arrays`` hands out anew.
-
-    To fetch pages from the system takes longer than to fill them.
-
-    Example:
-        >>> Workspace().arrays(2, [np.int32, np.float64])
-        [array([0, 0], dtype=int32), array([0., 0.])]
-    """
+class _Memory(threading.local):
+    """A block for each thread: to fetch pages from the system takes longer than to fill them."""
 
     def __init__(self) -> None:
         self._block = np.empty(0, np.uint8)
 
-    def arrays(self, n: int, kinds: Sequence[type[np.generic]]) -> list[NDArray[Any]]:
-        """Arrays of n elements each, filled with zeros, which are good until this thread's next call."""
-        widths = [-(-n * np.dtype(kind).itemsize // _ALIGNED) * _ALIGNED for kind in kinds]
+    def arrays(self, n: int) -> list[NDArray[Any]]:
+        """Arrays of n zeros for each of ``_KINDS``, which are good until this thread's next call."""
+        widths = [-(-n * np.dtype(kind).itemsize // _ALIGNED) * _ALIGNED for kind in _KINDS]
         total = sum(widths)
         if total > _LARGEST:
-            return [np.zeros(n, kind) for kind in kinds]
+            return [np.zeros(n, kind) for kind in _KINDS]
         if total > len(self._block):
             self._block = np.empty(max(1 << total.bit_length(), 1 << 16), np.uint8)
         self._block[:total] = 0
-        found, at = [], 0
-        for kind, width in zip(kinds, widths, strict=True):
-            found.append(np.ndarray((n,), kind, self._block, at))
-            at += width
-        return found
+        starts = accumulate(widths, initial=0)
+        return [np.ndarray((n,), kind, self._block, at) for kind, at in zip(_KINDS, starts, strict=False)]
+
+
+_memory = _Memory()
 
 
 @dataclass(slots=True)
@@ -70,12 +63,10 @@ class RowBuilder:
     Args:
         n: how many events.
         strings: what texts are looked up in.
-        workspace: memory for the rows.
     """
 
-    def __init__(self, n: int, strings: Strings, workspace: Workspace) -> None:
+    def __init__(self, n: int, strings: Strings) -> None:
         self._n = n
-        self._workspace = workspace
         self._strings = strings
         self._parts: list[_Part] = []
         self._chars: list[NDArray[np.uint8]] = []
@@ -132,9 +123,9 @@ class RowBuilder:
         return start + before if before else start
 
     def build(self, place: NDArray[Any]) -> EventRows:
-        """The rows, with the places of the events."""
+        """The rows, with the places of the events; good until this thread builds the next ones."""
         n, parts = self._n, self._parts
-        arrays = self._workspace.arrays(n * len(parts), _KINDS)
+        arrays = _memory.arrays(n * len(parts))
         name, kind, number, text, start, length = (array.reshape(n, len(parts)) for array in arrays)
         name[:] = [part.name for part in parts]
         text[:] = -1

@@ -13,7 +13,7 @@ from evflow.errors import SchemaError
 from evflow.events.columns.intake import Column, Kept, as_column, columns_of
 from evflow.events.gather import Ragged, starts_of
 from evflow.matching import kernels
-from evflow.matching.encoding.builder import RowBuilder, Workspace
+from evflow.matching.encoding.builder import RowBuilder
 from evflow.matching.encoding.values import (
     NUMBER_KINDS,
     Vocabulary,
@@ -50,7 +50,7 @@ Found = tuple[Any, NDArray[np.bool_] | None]
 """The values of a column as ``Column`` has them, or ``Pieces``; and which rows have one, None for all."""
 
 
-def encode_columns(table: Any, known: Vocabulary, workspace: Workspace) -> EventRows:
+def encode_columns(table: Any, known: Vocabulary) -> EventRows:
     """The rows of a table.
 
     In an array of numpy every number is there, NaN too, unless it is masked; None, nulls of pyarrow and what
@@ -67,7 +67,7 @@ def encode_columns(table: Any, known: Vocabulary, workspace: Workspace) -> Event
         column = _find(columns, name)
         return None if column is None else _values(column)
 
-    return rows_of_columns(_length(columns), wanted, find, known, workspace)
+    return rows_of_columns(_length(columns), wanted, find, known)
 
 
 def found_of(name: str, given: Any) -> tuple[int, Found]:
@@ -89,7 +89,6 @@ def rows_of_columns(
     wanted: Iterable[tuple[int, Found]],
     find: Callable[[str], Found | None],
     known: Vocabulary,
-    workspace: Workspace,
 ) -> EventRows:
     """The rows of columns.
 
@@ -98,9 +97,8 @@ def rows_of_columns(
         wanted: the columns of attributes that constraints use, with the numbers of these.
         find: gives the column of a name, for the places of the events.
         known: what the events are read for.
-        workspace: memory for the rows.
     """
-    builder = RowBuilder(n, known.strings, workspace)
+    builder = RowBuilder(n, known.strings)
     for number, (values, present) in wanted:
         _add(builder, number, values, present)
     first, second = (_numbers(find(name), n) for name in known.location)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from evflow.errors import SchemaError
-from evflow.matching.encoding.builder import RowBuilder, Workspace
+from evflow.matching.encoding.builder import RowBuilder
 from evflow.matching.encoding.values import (
     KINDS,
     Vocabulary,
@@ -112,7 +112,7 @@ def encode_events(events: Iterable[Any], known: Vocabulary, before: int = 0) -> 
             found.append(usual(event, known))
         except SchemaError as error:
             raise SchemaError(f"event {number}: {error}") from None
-    builder = RowBuilder(len(found), known.strings, Workspace())
+    builder = RowBuilder(len(found), known.strings)
     for name in dict.fromkeys(name for one in found for name in one if name in known.names.numbers):
         builder.add_objects(known.names.numbers[name], [_shown(one.get(name)) for one in found])
     first, second = (np.array([coordinate(one, name) for one in found]) for name in known.location)

@@ -17,7 +17,6 @@ from evflow.events.view import View
 from evflow.matching.derived import with_derived
 from evflow.matching.encoding.alone import LONGEST, WIDEST, Alone
 from evflow.matching.encoding.batch import encode_batch
-from evflow.matching.encoding.builder import Workspace
 from evflow.matching.encoding.columns import encode_columns
 from evflow.matching.encoding.events import encode_events, usual
 from evflow.matching.encoding.values import Vocabulary, attributes_of, is_converted, seen
@@ -89,13 +88,12 @@ class EventReader:
         names = self._known.names
         return with_derived(rows, names, self._known.strings) if names.derived else rows
 
-    def read_many(self, events: Any, workspace: Workspace) -> EventRows:
+    def read_many(self, events: Any) -> EventRows:
         """The rows of many events.
 
         Args:
             events: a batch, a list of events, a dict of columns, a structured array, a DataFrame, a pyarrow
                 table.
-            workspace: memory for the rows of batches and tables.
 
         Raises:
             SchemaError: it is none of these, or malformed.
@@ -103,7 +101,7 @@ class EventReader:
         if isinstance(events, list | tuple):
             return self.read_list(events)
         encode = encode_batch if isinstance(events, EventBatch) else encode_columns
-        return self._with_derived(encode(events, self._known, workspace))
+        return self._with_derived(encode(events, self._known))
 
     def read_list(self, events: Sequence[Any], before: int = 0) -> EventRows:
         """The rows of a list of events.
