@@ -27,8 +27,7 @@ Int32s = NDArray[np.int32]
 class Ids:
     """The ids in use, and for each how many filters and constraints it has and which filters have an area.
 
-    Finding the smallest free id looks at one count for every 4,096 ids. Where all of these have areas only,
-    that they can be moved is told by a count too, which is in the caches.
+    Finding the smallest free id looks at one count for every 4,096 ids.
 
     Attributes:
         areas: uint8, one an id: 0, ``NONE``, ``SOME`` or ``ALL``.
@@ -45,8 +44,8 @@ class Ids:
         self.count = 0
         self.texts = TextIds()
         self._used = np.zeros(1, np.int32)
-        self._moving = np.zeros(1, np.int32)
-        self._look()
+        # One number of a view is read sooner.
+        self._view = self.areas.data
         # Of subscriptions where only some filters have an area: which ones.
         self._some: dict[int, bytes] = {}
 
@@ -160,17 +159,12 @@ class Ids:
         self._count(ids, 1)
 
     def _count(self, ids: Int32s, change: int) -> None:
-        for counts, counted in ((self._used, ids), (self._moving, ids[self.areas[ids] == ALL])):
-            blocks = counted >> _SHIFT
-            if len(counted) > len(counts):
-                counts += change * np.bincount(blocks, minlength=len(counts)).astype(np.int32)
-            else:
-                np.add.at(counts, blocks, change)
+        blocks = ids >> _SHIFT
+        if len(ids) > len(self._used):
+            self._used += change * np.bincount(blocks, minlength=len(self._used)).astype(np.int32)
+        else:
+            np.add.at(self._used, blocks, change)
         self.count += change * len(ids)
-
-    def _look(self) -> None:
-        """Takes views of arrays, of which one number is read sooner; first what is looked at last."""
-        self._whole, self._view = self._moving.data, self.areas.data
 
     def remove(self, ids: Int32s) -> None:
         """Marks ids that are taken as free."""
@@ -193,9 +187,7 @@ class Ids:
 
     def moves(self, id: int | str) -> bool:
         """Whether this is for certain an id of which all filters have an area; quicker than ``has_area``."""
-        if type(id) is not int or not 0 <= id < len(self._view):
-            return False
-        return self._whole[id >> _SHIFT] == _BLOCK or self._view[id] == ALL
+        return type(id) is int and 0 <= id < len(self._view) and self._view[id] == ALL
 
     def totals(self) -> tuple[int, int]:
         """How many filters and constraints there are."""
@@ -216,8 +208,7 @@ class Ids:
             larger[: len(old)] = old
             setattr(self, name, larger)
         more = np.zeros(room // _BLOCK - len(self._used), np.int32)
-        self._used, self._moving = np.concatenate([self._used, more]), np.concatenate([self._moving, more])
-        self._look()
+        self._used, self._view = np.concatenate([self._used, more]), self.areas.data
 
     def save(self, folder: Path) -> None:
         """Writes all this to files in ``folder``."""
@@ -234,9 +225,8 @@ class Ids:
         self.texts.load(folder)
         blocks = self.areas.reshape(-1, _BLOCK)
         self._used = (blocks != 0).sum(axis=1, dtype=np.int32)
-        self._moving = (blocks == ALL).sum(axis=1, dtype=np.int32)
         self.count = int(self._used.sum())
-        self._look()
+        self._view = self.areas.data
         bits = mapped(folder / "id_some_filters.npy").tobytes()
         at = 0
         for id in mapped(folder / "id_some.npy").tolist():

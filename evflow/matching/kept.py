@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.errors import SubscriptionError
 from evflow.events.gather import places_of, starts_of
 from evflow.matching.areas.columns import normal
 from evflow.matching.columns.bulk import FilterColumns
@@ -209,30 +208,6 @@ class Kept:
     def load(self, folder: Path) -> None:
         """Takes what ``save`` wrote, mapped copy-on-write."""
         self._held.load(folder)
-
-
-class Nothing(Kept):
-    """Keeps nothing, and says so."""
-
-    def add(self, filters: Filters, columns: FilterColumns) -> None:
-        """Keeps nothing."""
-
-    def remove(self, ids: Int32s) -> None:
-        """Has nothing to forget."""
-
-    def note(self, rows: bytes | memoryview) -> None:
-        """Notes nothing."""
-
-    def _make_moves(self) -> None:
-        raise SubscriptionError(
-            "this matcher keeps no subscriptions to look at; make it, or the Match stone, with lookup=True"
-        )
-
-    def save(self, folder: Path) -> None:
-        """Writes nothing."""
-
-    def load(self, folder: Path) -> None:
-        """Reads nothing."""
 
 
 def _equal(found: NDArray[Any], given: Any) -> NDArray[np.bool_]:

@@ -44,10 +44,24 @@ class Looking:
     """The part of ``Matcher`` that looks at subscriptions, and changes nothing."""
 
     _ids: Ids
-    _kept: Kept
+    _kept: Kept | None
     _known: Vocabulary
     _guard: Guard
     _space: Space
+
+    @property
+    def _looked_at(self) -> Kept:
+        """The subscriptions.
+
+        Raises:
+            SubscriptionError: the matcher keeps none to look at.
+        """
+        if self._kept is None:
+            raise SubscriptionError(
+                "this matcher keeps no subscriptions to look at; make it, or the Match stone, with "
+                "lookup=True"
+            )
+        return self._kept
 
     def match(self, event: Any) -> Int32s:
         """See ``Matcher.match``, which takes an ``event``."""
@@ -126,7 +140,8 @@ class Looking:
             temp > 30 and within(3, 4, 5)
         """
         with self._guard.writing():
-            return self._kept.subscriptions(self._ids.known([id]))[0]
+            ids = self._ids.known([id])
+            return self._looked_at.subscriptions(ids)[0]
 
     def items(self) -> Iterator[tuple[int, Subscription]]:
         """The subscriptions with their ids, ascending.
@@ -149,7 +164,7 @@ class Looking:
             piece = ids[start : start + _PIECE]
             with self._guard.writing():
                 piece = piece[self._ids.areas[piece] != 0]
-                found = self._kept.subscriptions(piece)
+                found = self._looked_at.subscriptions(piece)
             yield from zip(piece.tolist(), found, strict=True)
 
     def find(
@@ -190,19 +205,22 @@ class Looking:
         with self._guard.writing():
             ids = self._ids.all()
             if name is not None:
-                ids = np.intersect1d(ids, self._kept.owners(self._kept.naming(name)), assume_unique=True)
+                kept = self._looked_at
+                ids = np.intersect1d(ids, kept.owners(kept.naming(name)), assume_unique=True)
             if place is not None:
-                found = self._kept.owners(self._kept.around(*place))
-                if self._kept.shaped is not None:
-                    found = np.union1d(found, self._kept.shaped.around(*place))
+                kept = self._looked_at
+                found = kept.owners(kept.around(*place))
+                if kept.shaped is not None:
+                    found = np.union1d(found, kept.shaped.around(*place))
                 ids = np.intersect1d(ids, found, assume_unique=True)
             if columns is not None:
                 alike = self._ids.filters[ids] == len(columns)
                 alike &= self._ids.constraints[ids] == len(columns.name)
-                ids = self._kept.like(columns, ids[alike])
-                if self._kept.shaped is not None or columns.area is not None:
+                kept = self._looked_at
+                ids = kept.like(columns, ids[alike])
+                if kept.shaped is not None or columns.area is not None:
                     wanted = _shapes(columns.to_subscriptions()[0])
-                    held = self._kept.subscriptions(ids)
+                    held = kept.subscriptions(ids)
                     ids = ids[np.array([_shapes(one) == wanted for one in held], np.bool_)]
         return ids
 
@@ -243,5 +261,5 @@ class Looking:
                 found = [one for one in found if one in self._ids]
             ids = self._ids.known(found)
             texts = self._ids.texts.of(ids.tolist())
-            explanations = explained(event, ids, texts, self._kept, self._known)
+            explanations = explained(event, ids, texts, self._looked_at, self._known)
         return explanations if id is None else explanations[0]

@@ -7,7 +7,7 @@ engine does the rest. Many threads match at once; who changes subscriptions wait
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,7 +24,7 @@ from evflow.matching.engine import ENGINES, Matches, engine_class, in_pieces
 from evflow.matching.entering import columns_of, counts_of, filters_of
 from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
-from evflow.matching.kept import Kept, Nothing
+from evflow.matching.kept import Kept
 from evflow.matching.looking import Looking
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.moving import ALONE, SingleMoves, checked_moves
@@ -94,7 +94,7 @@ class Matcher(Looking):
         self._names, self._strings = Names(), Strings()
         self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
-        self._kept = Kept(self._known) if lookup else Nothing(self._known)
+        self._kept = Kept(self._known) if lookup else None
         self._engine = _made(engine, self._strings, self._space.dimensions, options)
         self._reader = EventReader(self._known)
         # Some engines answer for one event sooner than ``match`` could.
@@ -108,7 +108,7 @@ class Matcher(Looking):
         self._events = self._matches = 0
         # How many ids single events had that are not counted in these yet: to append takes no lock.
         self._noted: list[int] = []
-        self._note = self._kept.note
+        self._note: Callable[[Any], None] = self._kept.note if self._kept else lambda moves: None
         single = SingleMoves(self._ids, self._space, self._engine, self._note)
         self._guard = Guard(single.rows, single.make)
         self._move_one, self._move_later = single.move, single.wait
@@ -212,7 +212,8 @@ class Matcher(Looking):
         self._ids.add(ids, *counts)
         if texts:
             self._ids.texts.put(ids.tolist(), texts)
-        self._kept.add(filters, columns)
+        if self._kept is not None:
+            self._kept.add(filters, columns)
 
     def _shapes(self) -> Shaped:
         """What holds subscriptions with boxes or polygons."""
@@ -221,7 +222,8 @@ class Matcher(Looking):
             self._shaped = Shaped(
                 self._known, lambda: _made(self.engine, self._strings, dimensions, self.options)
             )
-            self._kept.shaped = self._shaped
+            if self._kept is not None:
+                self._kept.shaped = self._shaped
         return self._shaped
 
     def unsubscribe(self, id: int | str) -> None:
@@ -254,7 +256,8 @@ class Matcher(Looking):
             if len(held):
                 self._engine.remove(held)
             self._ids.remove(known)
-            self._kept.remove(known)
+            if self._kept is not None:
+                self._kept.remove(known)
 
     def move(
         self, id: int | str, x: float, y: float, radius: float | None = None, *, filter: int | None = None
@@ -449,11 +452,11 @@ class Matcher(Looking):
         def save(folder: Path) -> None:
             self._ids.save(folder)
             self._strings.save(folder)
-            parts: list[tuple[str, Any]] = [("engine", self._engine), ("kept", self._kept)]
-            parts += [] if self._shaped is None else [("shaped", self._shaped)]
-            for name, part in parts:
-                (folder / name).mkdir()
-                part.save(folder / name)
+            parts = {"engine": self._engine, "kept": self._kept, "shaped": self._shaped}
+            for name, part in parts.items():
+                if part is not None:
+                    (folder / name).mkdir()
+                    part.save(folder / name)
 
         with self._guard.writing():
             content = {
@@ -462,7 +465,7 @@ class Matcher(Looking):
                 "space": self.space,
                 "location": self.location,
                 "threads": self.threads,
-                "lookup": not isinstance(self._kept, Nothing),
+                "lookup": self._kept is not None,
                 "shaped": self._shaped is not None,
                 "names": self._names.in_order(),
             }
@@ -496,7 +499,8 @@ class Matcher(Looking):
             matcher._reader.renew()
             matcher._ids.load(arrays)
             matcher._engine.load(arrays / "engine")
-            matcher._kept.load(arrays / "kept")
+            if matcher._kept is not None:
+                matcher._kept.load(arrays / "kept")
             if content["shaped"]:
                 matcher._shapes().load(arrays / "shaped")
         except (LookupError, TypeError, ValueError, AttributeError, OSError, EOFError) as error:
@@ -511,7 +515,7 @@ class Matcher(Looking):
             memory = {
                 "ids": self._ids.nbytes,
                 "strings": self._strings.nbytes,
-                "kept": self._kept.nbytes,
+                "kept": 0 if self._kept is None else self._kept.nbytes,
             }
             memory.update({f"engine.{what}": size for what, size in self._engine.memory().items()})
             if self._shaped is not None:
