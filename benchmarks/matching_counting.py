@@ -71,7 +71,6 @@ def find_in_lists(
 class ConstraintLists(Arranged):
     """Distinct constraints, one list an attribute."""
 
-    kind = ListArrays
     find = staticmethod(find_in_lists)
 
     @staticmethod

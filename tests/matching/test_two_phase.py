@@ -22,8 +22,7 @@ from evflow.matching.twophase.predicates import (
     stable_order,
     text_keys,
 )
-from evflow.matching.twophase.search_tree import SearchTree
-from evflow.matching.twophase.table import Table
+from evflow.matching.twophase.table import SearchTree, Table
 from evflow.matching.twophase.trie import Trie
 
 PHASE1 = ("table", "trie", "search-tree")
@@ -91,10 +90,10 @@ def test_a_trie_spells_attribute_test_and_operand() -> None:
 
 def test_a_search_tree_has_a_node_for_attribute_test_and_operand() -> None:
     tree = SearchTree(FIVE)
-    assert tree.arrays.name.tolist() == [0, 9]
-    assert tree.arrays.branch.tolist() == [0, 2, 3]
+    assert tree.arrays.family.tolist() == [0, *[2] * 9, 3]
     assert tree.arrays.test.tolist() == [0, 2, 22]
-    assert tree.arrays.first.tolist() == [0, 1, 3, 4]
+    assert tree.arrays.first.tolist() == [0, 1, 3]
+    assert tree.arrays.last.tolist() == [1, 3, 4]
     assert tree.arrays.number[:3].tolist() == [3.0, 3.0, 4.0]
     assert tree.predicate.tolist() == [1, 2, 1, 0, 3]
     assert SearchTree.sizes(tree.arrays) == {"predicates": 4, "attributes": 2, "nodes": 1 + 2 + 3 + 4}

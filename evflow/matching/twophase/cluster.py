@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled, kernel
+from evflow.matching.native import compiled
+from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, kernel
 from evflow.matching.twophase.predicates import UNREACHABLE, Pairs, stable_order
 from evflow.matching.twophase.scratch import (
     INCREMENTS,
@@ -232,7 +233,6 @@ def cluster_matches(
 class Clusters:
     """The filters of each predicate by cluster."""
 
-    kind = ClusterArrays
     match = staticmethod(cluster_matches)
 
     def __init__(self, pairs: Pairs) -> None:

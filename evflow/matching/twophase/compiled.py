@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.matching import native
 from evflow.matching.caching import fresh
-from evflow.matching.mapped import mapped
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 
@@ -26,12 +24,6 @@ except ImportError as error:
     ) from error
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
-
-
-def compiled(function: Function) -> Function:
-    """A part of kernels, called by these only; it may not make arrays."""
-    return cast(Function, native.numba().njit(**native.PART)(function))
 
 
 def kernel(function: Function) -> Function:
@@ -100,14 +92,3 @@ def _ready(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
 def nbytes(arrays: tuple[NDArray[Any], ...]) -> int:
     """Bytes of several arrays."""
     return sum(array.nbytes for array in arrays)
-
-
-def save_arrays(folder: Path, prefix: str, arrays: tuple[NDArray[Any], ...]) -> None:
-    """Writes one file an array, named by its place."""
-    for place, array in enumerate(arrays):
-        np.save(folder / f"{prefix}_{place}.npy", array)
-
-
-def load_arrays(folder: Path, prefix: str, kind: Callable[..., Arrays], count: int) -> Arrays:
-    """The arrays that ``save_arrays`` wrote, mapped copy-on-write."""
-    return kind(*(mapped(folder / f"{prefix}_{place}.npy") for place in range(count)))

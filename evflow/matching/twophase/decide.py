@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching.compare import number_holds, order, text_holds
+from evflow.matching.native import compiled
 from evflow.matching.rows import NUMBER, TEXT
-from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
+from evflow.matching.twophase.compiled import Columns, Int, Rows, Words
 from evflow.matching.twophase.predicates import EXISTS, NEVER, TEXTS
 
 

@@ -30,16 +30,7 @@ from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.cluster import Clusters, Counters
-from evflow.matching.twophase.compiled import (
-    Columns,
-    Rows,
-    Words,
-    load_arrays,
-    nbytes,
-    rows_of,
-    save_arrays,
-    words_of,
-)  # fmt: skip
+from evflow.matching.twophase.compiled import Columns, Rows, Words, nbytes, rows_of, words_of
 from evflow.matching.twophase.predicates import NEVER, UNREACHABLE, Constraints, codes_of, pairs_of
 from evflow.matching.twophase.scratch import (
     BLOCK,
@@ -52,8 +43,7 @@ from evflow.matching.twophase.scratch import (
     new_scratch,
     room_for,
 )  # fmt: skip
-from evflow.matching.twophase.search_tree import SearchTree
-from evflow.matching.twophase.table import Table
+from evflow.matching.twophase.table import SearchTree, Table
 from evflow.matching.twophase.trie import Trie
 
 _PIECES = 4
@@ -227,21 +217,13 @@ class TwoPhaseEngine:
         }
 
     def save(self, folder: Path) -> None:
-        """Writes filters and structures."""
+        """Writes the filters."""
         self._held.save(folder)
-        save_arrays(folder, "one", self._one)
-        save_arrays(folder, "two", self._two)
-        save_arrays(folder, "apart", (self._apart_always, np.array([self._built])))
 
     def load(self, folder: Path) -> None:
-        """Takes what ``save`` wrote, mapped copy-on-write."""
+        """Takes what ``save`` wrote, and builds both structures of it."""
         self._held.load(folder)
-        one, two = self._structure.kind, self._lists.kind
-        self._one = load_arrays(folder, "one", one, len(one._fields))
-        self._two = load_arrays(folder, "two", two, len(two._fields))
-        self._apart_always, built = load_arrays(folder, "apart", lambda *arrays: arrays, 2)
-        self._built = int(built[0])
-        self._refresh()
+        self._build()
 
 
 class TwoPhase(TwoPhaseEngine):

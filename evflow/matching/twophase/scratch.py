@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.twophase.compiled import Columns, Int, Rows, Words, compiled
+from evflow.matching.native import compiled
+from evflow.matching.twophase.compiled import Columns, Int, Rows, Words
 from evflow.matching.twophase.decide import near, read_event, tested, unread_event
 from evflow.matching.twophase.predicates import TEXTS
 

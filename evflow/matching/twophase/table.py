@@ -1,12 +1,14 @@
 """Phase one by tables: one a test of an attribute, indexed by the value (two-phase paper, section III B).
 
+And by a parallel search tree: attribute, then test, then operand (section III D).
+
 A cell says how many of the test's operands are less than its value. Predicates are numbered in the order of
 their operands, so one look finds all that are satisfied, as in Ashayer et al., on which the paper builds.
 
 A table holds integers of a domain that is fixed beforehand. The paper names that as its limit, and it is
 lifted here: other operands (fractions, integers outside of the domain, strings) stand in ordered lists beside
 the tables, one a test of an attribute, in which a value's place is found by halving. Values of events may be
-any.
+any. With such lists alone this is the search tree.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.events.gather import starts_of
-from evflow.matching.rows import NUMBER
-from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
-from evflow.matching.twophase.decide import Attribute
-from evflow.matching.twophase.predicates import NEVER, TEXTS, Constraints, arrange
-from evflow.matching.twophase.scratch import Satisfied, emit
-from evflow.matching.twophase.search_tree import emit_family
+from evflow.matching.native import compiled
+from evflow.matching.rows import NUMBER, TEXT
+from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
+from evflow.matching.twophase.decide import Attribute, order_of, satisfies
+from evflow.matching.twophase.predicates import EXISTS, NEVER, PREFIX, TEXTS, Constraints, arrange
+from evflow.matching.twophase.scratch import Satisfied, append, emit
 
 
 class TableArrays(NamedTuple):
@@ -78,6 +80,74 @@ def _look_up(
     if value != cell + low:
         return emit(test, first, first + upto, 0, last, firsts, lasts, n)
     return emit(test, first, first + below, upto - below, last, firsts, lasts, n)
+
+
+@compiled
+def emit_family(
+    test: Int,
+    first: Int,
+    last: Int,
+    skip: Int,
+    number: NDArray[np.float64],
+    text: NDArray[np.int32],
+    words: Words,
+    attribute: Attribute,
+    chars: NDArray[np.uint8],
+    firsts: NDArray[np.int32],
+    lasts: NDArray[np.int32],
+    n: Int,
+) -> Int:
+    """Appends what an attribute satisfies of predicates ``first`` up to ``last``, whose operands are in
+    order.
+
+    Args:
+        test: their test.
+        first: the first.
+        last: the one behind the last.
+        skip: the predicate that the first operand belongs to.
+        number: operands that are numbers.
+        text: operands that are strings.
+        words: their bytes.
+        attribute: the attribute.
+        chars: the bytes of its string.
+        firsts: of the ranges of what is satisfied.
+        lasts: likewise.
+        n: how many ranges there are.
+
+    Returns:
+        How many ranges there are then.
+    """
+    if test >= PREFIX:
+        if test == EXISTS or attribute.kind == TEXT:
+            for p in range(first, last):
+                if satisfies(test, 0.0, text[p - skip], words, attribute, chars):
+                    n = append(p, p + 1, firsts, lasts, n)
+        return n
+    if attribute.kind != (NUMBER if test < TEXTS else TEXT):
+        return n
+    value = attribute.number
+    if test < TEXTS and value != value:
+        return emit(test, first, last, 0, last, firsts, lasts, n) if test == 1 else n
+    at, length = attribute.start, attribute.length
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if test < TEXTS:
+            # NaN, the last operand, is less than nothing.
+            less = number[middle - skip] < value
+        else:
+            less = order_of(chars, at, length, words, text[middle - skip]) > 0
+        if less:
+            low = middle + 1
+        else:
+            high = middle
+    equal = 0
+    if low < last:
+        if test < TEXTS:
+            equal = int(number[low - skip] == value)
+        else:
+            equal = int(order_of(chars, at, length, words, text[low - skip]) == 0)
+    return emit(test, first, low, equal, last, firsts, lasts, n)
 
 
 @kernel
@@ -134,7 +204,6 @@ class Table:
         SubscriptionError: the domain is none.
     """
 
-    kind = TableArrays
     last_test = NEVER
     find = staticmethod(find_in_tables)
 
@@ -193,6 +262,25 @@ class Table:
         }
 
 
+class SearchTree(Table):
+    """The predicates of constraints as a parallel search tree.
+
+    Args:
+        of: the constraints.
+    """
+
+    def __init__(self, of: Constraints) -> None:
+        super().__init__(of, domain=(0, -1))
+
+    @staticmethod
+    def sizes(arrays: TableArrays) -> dict[str, int]:
+        """What the tree is made of: with A attributes and P predicates it has 1 + A + F + P nodes, O(P)."""
+        of_lists = Table.sizes(arrays)
+        predicates, attributes = of_lists["predicates"], of_lists["attributes"]
+        nodes = 1 + attributes + len(arrays.test) + predicates
+        return {"predicates": predicates, "attributes": attributes, "nodes": nodes}
+
+
 def _tabulate(
     group: NDArray[Any], value: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.intp], int, NDArray[np.int32]]:
@@ -209,5 +297,5 @@ def _tabulate(
     marked[place] = True
     numbers = np.cumsum(marked, dtype=np.int32)
     cells = np.zeros((len(tables), size + 1), np.uint16)
-    np.cumsum(marked.reshape(-1, size), axis=1, out=cells[:, 1:])
+    np.cumsum(marked.reshape(len(tables), size), axis=1, out=cells[:, 1:])
     return cells, tables, int(numbers[-1]) if len(numbers) else 0, numbers[place] - 1

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import places_of, starts_of
+from evflow.matching.native import compiled
 from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.strings import Strings
-from evflow.matching.twophase.compiled import Int, Rows, Words, compiled, kernel
+from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
 from evflow.matching.twophase.decide import Attribute
 from evflow.matching.twophase.predicates import (
     CONTAINS,
@@ -253,7 +254,6 @@ def find_in_trie(
 class Trie(Arranged):
     """The predicates of constraints as a trie."""
 
-    kind = TrieArrays
     last_test = EXISTS  # filters with a later one are tested one by one
     find = staticmethod(find_in_trie)
 
