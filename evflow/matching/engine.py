@@ -71,7 +71,7 @@ class Engine(Protocol):
     input only: ids that are free to ``add``, ids that are there to ``remove`` and ``move``, filters that have
     an area. One that has ``move_one`` too is asked to make moves later than they were called, and passes by
     filters that are gone by then. One that has ``arranging`` is asked to ``arrange`` its filters anew, alone,
-    once ``arranging.better`` is true or ``weigh`` says so of a batch.
+    once ``arranging.better`` is true or its ``weigh`` says so of a batch.
     """
 
     def __init__(self, strings: Strings, dimensions: int, **options: Any) -> None:

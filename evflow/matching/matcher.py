@@ -95,13 +95,12 @@ class Matcher(Looking):
         self._known = Vocabulary(self._names, self._strings, self._space, self.location)
         self._ids = Ids()
         self._kept = Kept(self._known) if lookup else None
-        self._engine = _made(engine, self._strings, self._space.dimensions, options)
+        # Engines that find out while matching that their filters had better stand elsewhere.
+        self._arranging: list[Any] = []
+        self._engine = self._new_engine()
         self._reader = EventReader(self._known)
         # Some engines answer for one event sooner than ``match`` could.
         self._match_one = getattr(self._engine, "match_one", None)
-        # Some find out while matching that their filters had better stand elsewhere.
-        self._weigh = getattr(self._engine, "weigh", None)
-        self._arranging = getattr(self._engine, "arranging", None)
         # Subscriptions with boxes or polygons, once there are any.
         self._shaped: Shaped | None = None
         self._counting = Lock()
@@ -215,13 +214,16 @@ class Matcher(Looking):
         if self._kept is not None:
             self._kept.add(filters, columns)
 
+    def _new_engine(self) -> Any:
+        engine = _made(self.engine, self._strings, self._space.dimensions, self.options)
+        if hasattr(engine, "arranging"):
+            self._arranging.append(engine)
+        return engine
+
     def _shapes(self) -> Shaped:
         """What holds subscriptions with boxes or polygons."""
         if self._shaped is None:
-            dimensions = self._space.dimensions
-            self._shaped = Shaped(
-                self._known, lambda: _made(self.engine, self._strings, dimensions, self.options)
-            )
+            self._shaped = Shaped(self._known, self._new_engine())
             if self._kept is not None:
                 self._kept.shaped = self._shaped
         return self._shaped
@@ -337,10 +339,9 @@ class Matcher(Looking):
         self._noted.append(len(ids))
         if len(self._noted) > _MOST_NOTED:
             self._count_noted()
-        if self._arranging is not None and self._arranging.better:
-            self._arrange()
-        if self._shaped is not None and self._shaped.better:
-            self._arrange()
+        for engine in self._arranging:
+            if engine.arranging.better:
+                self._arrange()
         return ids
 
     def _count_noted(self) -> None:
@@ -353,10 +354,9 @@ class Matcher(Looking):
 
     def _arrange(self) -> None:
         with self._guard.writing():
-            if self._arranging is not None and self._arranging.better:
-                self._engine.arrange()
-            if self._shaped is not None:
-                self._shaped.arrange()
+            for engine in self._arranging:
+                if engine.arranging.better:
+                    engine.arrange()
 
     def match_batch(self, batch: Any, threads: int | None = None) -> Matches:
         """The ids of the subscriptions that each of many events satisfies.
@@ -395,9 +395,7 @@ class Matcher(Looking):
             first = batch[: len(batch) // pieces] if apart else batch
             rows = first if isinstance(first, EventRows) else self._rows(first)
             count = len(batch) if apart else len(rows)
-            if self._weigh and count > 1 and self._weigh(rows, count):
-                return None
-            if self._shaped is not None and count > 1 and self._shaped.weigh(rows, count):
+            if count > 1 and any(engine.weigh(rows, count) for engine in self._arranging):
                 return None
             if not apart:
                 return self._matched(rows, threads)

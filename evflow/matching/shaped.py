@@ -7,7 +7,6 @@ kernel tests box or polygon exactly, and what is left are filters that the event
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,15 +41,13 @@ class Shaped:
 
     Args:
         known: names and the space of the matcher.
-        make: makes an engine.
+        engine: one that holds nothing.
     """
 
-    def __init__(self, known: Vocabulary, make: Callable[[], Any]) -> None:
+    def __init__(self, known: Vocabulary, engine: Any) -> None:
         self._known = known
-        self._engine = make()
-        self._match_one = getattr(self._engine, "match_one", None)
-        self._weigh = getattr(self._engine, "weigh", None)
-        self._arranging = getattr(self._engine, "arranging", None)
+        self._engine = engine
+        self._match_one = getattr(engine, "match_one", None)
         # The first slot of each subscription, and of each slot the next of its subscription; -1: none.
         self._heads, self._next = np.empty(0, np.int32), np.empty(0, np.int32)
         self._free: list[int] = []
@@ -260,20 +257,6 @@ class Shaped:
         kind, number = np.ascontiguousarray(events.kind), np.ascontiguousarray(events.number)
         located(start, name, kind, number, int(self._location[0]), int(self._location[1]), places)
         return places
-
-    def weigh(self, events: EventRows, count: int) -> bool:
-        """Whether ``arrange`` should be called before so many events are matched; these are some."""
-        return bool(self._weigh is not None and self._weigh(events, count))
-
-    def arrange(self) -> None:
-        """Lets the engine arrange its filters anew, if events cost less then."""
-        if self._arranging is not None and self._arranging.better:
-            self._engine.arrange()
-
-    @property
-    def better(self) -> bool:
-        """Whether events would cost less if ``arrange`` was called."""
-        return self._arranging is not None and bool(self._arranging.better)
 
     def memory(self) -> dict[str, int]:
         """Bytes held, by what for."""
