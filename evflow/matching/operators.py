@@ -165,22 +165,13 @@ EQ, NE, LT, LE, GT, GE, PREFIX, SUFFIX, CONTAINS, EXISTS, NOT_PREFIX, NOT_SUFFIX
 _NOCASE = {op: Op[f"{op.name}_NOCASE"] for op in Op if f"{op.name}_NOCASE" in Op.__members__}
 _OF_FOLDED = {nocase: op for op, nocase in _NOCASE.items()}
 
+_COMPARED = [(Op.EQ, Op.NE), (Op.LT, Op.GE), (Op.LE, Op.GT)]
 _PAIRS = [
-    (Op.EQ, Op.NE),
-    (Op.LT, Op.GE),
-    (Op.LE, Op.GT),
-    (Op.PREFIX, Op.NOT_PREFIX),
-    (Op.SUFFIX, Op.NOT_SUFFIX),
-    (Op.CONTAINS, Op.NOT_CONTAINS),
+    *_COMPARED,
+    *((one.with_other, other.with_other) for one, other in _COMPARED),
     (Op.EXISTS, Op.ABSENT),
-    (Op.EQ_OTHER, Op.NE_OTHER),
-    (Op.LT_OTHER, Op.GE_OTHER),
-    (Op.LE_OTHER, Op.GT_OTHER),
-    (Op.MATCHES, Op.NOT_MATCHES),
     (Op.EQ_NOCASE, Op.NE_NOCASE),
-    (Op.PREFIX_NOCASE, Op.NOT_PREFIX_NOCASE),
-    (Op.SUFFIX_NOCASE, Op.NOT_SUFFIX_NOCASE),
-    (Op.CONTAINS_NOCASE, Op.NOT_CONTAINS_NOCASE),
+    *((op, Op[f"NOT_{op.name}"]) for op in Op if f"NOT_{op.name}" in Op.__members__),
 ]
 _OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 

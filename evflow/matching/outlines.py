@@ -18,27 +18,16 @@ LEAST = 1e-250
 Ring = tuple[tuple[float, float], ...]
 
 
-def checked_plane(value: object, what: str) -> float:
-    """A coordinate on the plane.
-
-    Raises:
-        SubscriptionError: it is not a number, or too far from 0.
-    """
-    number = checked_number(value, what)
-    if not abs(number) <= LIMIT:
-        raise SubscriptionError(f"{what}: expected a number up to {LIMIT:.8g} but found {number}")
-    return 0.0 if abs(number) < LEAST else number
-
-
-def checked_degrees(value: object, what: str, most: float) -> float:
-    """A latitude or longitude.
+def _coordinate(value: object, what: str, most: float = LIMIT) -> float:
+    """A coordinate on the plane; with ``most`` a latitude or longitude.
 
     Raises:
         SubscriptionError: it is not a number, or further from 0 than ``most``.
     """
     number = checked_number(value, what)
     if not abs(number) <= most:
-        raise SubscriptionError(f"{what}: expected -{most:g} to {most:g} degrees but found {number}")
+        limits = f"a number up to {LIMIT:.8g}" if most == LIMIT else f"-{most:g} to {most:g} degrees"
+        raise SubscriptionError(f"{what}: expected {limits} but found {number}")
     return 0.0 if abs(number) < LEAST else number
 
 
@@ -69,7 +58,7 @@ class Box:
 
     def __post_init__(self) -> None:
         for part in ("x1", "y1", "x2", "y2"):
-            object.__setattr__(self, part, checked_plane(getattr(self, part), f"{part} of a Box"))
+            object.__setattr__(self, part, _coordinate(getattr(self, part), f"{part} of a Box"))
         for least, most in (("x1", "x2"), ("y1", "y2")):
             if getattr(self, least) > getattr(self, most):
                 raise SubscriptionError(
@@ -109,7 +98,7 @@ class GlobeBox:
 
     def __post_init__(self) -> None:
         for part, most in (("south", 90.0), ("west", 180.0), ("north", 90.0), ("east", 180.0)):
-            number = checked_degrees(getattr(self, part), f"{part} of a GlobeBox", most)
+            number = _coordinate(getattr(self, part), f"{part} of a GlobeBox", most)
             object.__setattr__(self, part, number)
         if self.south > self.north:
             raise SubscriptionError(
@@ -151,7 +140,7 @@ class Polygon:
     space: ClassVar[str] = "plane"
 
     def __init__(self, shell: Iterable[Any], holes: Iterable[Iterable[Any]] = ()) -> None:
-        object.__setattr__(self, "rings", _rings(shell, holes, "Polygon", _plane_corner))
+        object.__setattr__(self, "rings", _rings(shell, holes, "Polygon", {"x": LIMIT, "y": LIMIT}))
 
     def __reduce__(self) -> Any:
         return type(self), (self.rings[0], self.rings[1:])
@@ -190,7 +179,7 @@ class GlobePolygon:
     space: ClassVar[str] = "globe"
 
     def __init__(self, shell: Iterable[Any], holes: Iterable[Iterable[Any]] = ()) -> None:
-        rings = _rings(shell, holes, "GlobePolygon", _globe_corner)
+        rings = _rings(shell, holes, "GlobePolygon", {"latitude": 90.0, "longitude": 360.0})
         longitudes = [corner[1] for ring in rings for corner in ring]
         if max(longitudes) - min(longitudes) > 360.0:
             raise SubscriptionError(
@@ -212,19 +201,11 @@ Shape = Box | GlobeBox | Polygon | GlobePolygon
 SHAPES = (Box, GlobeBox, Polygon, GlobePolygon)
 
 
-def _plane_corner(first: object, second: object, what: str) -> tuple[float, float]:
-    return checked_plane(first, f"x of {what}"), checked_plane(second, f"y of {what}")
-
-
-def _globe_corner(first: object, second: object, what: str) -> tuple[float, float]:
-    return (
-        checked_degrees(first, f"latitude of {what}", 90.0),
-        checked_degrees(second, f"longitude of {what}", 360.0),
-    )
-
-
-def _rings(shell: Iterable[Any], holes: Iterable[Iterable[Any]], kind: str, corner: Any) -> tuple[Ring, ...]:
+def _rings(
+    shell: Iterable[Any], holes: Iterable[Iterable[Any]], kind: str, axes: dict[str, float]
+) -> tuple[Ring, ...]:
     found: list[Ring] = []
+    (x, furthest), (y, widest) = axes.items()
     left = MOST_CORNERS
     for number, ring in enumerate([shell, *_listed(holes, f"the holes of a {kind}")]):
         corners: list[tuple[float, float]] = []
@@ -233,7 +214,8 @@ def _rings(shell: Iterable[Any], holes: Iterable[Iterable[Any]], kind: str, corn
             pair = _listed(given, what)
             if len(pair) != 2:
                 raise SubscriptionError(f"{what}: expected two numbers but found {shown(given)}")
-            corners.append(corner(*pair, what))
+            first = _coordinate(pair[0], f"{x} of {what}", furthest)
+            corners.append((first, _coordinate(pair[1], f"{y} of {what}", widest)))
         if corners and corners[0] == corners[-1]:
             corners.pop()
         if len(corners) < 3:

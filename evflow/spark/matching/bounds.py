@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.areas.columns import AreaColumns
+from evflow.matching.areas.columns import AreaColumns, normal
 from evflow.matching.model import LIMIT
 from evflow.matching.space import EARTH_RADIUS
 
@@ -68,15 +68,9 @@ def places_of(space: str, first: Any, second: Any) -> Floats:
     else:
         wrong = ~(np.isfinite(places).all(axis=1) & (np.abs(places[:, 0]) <= 90.0))
         places[wrong] = 0.0
-        places[:, 1] = _normal(places[:, 1])
+        places[:, 1] = normal(places[:, 1])
     places[wrong] = np.nan
     return places
-
-
-def _normal(longitude: Floats) -> Floats:
-    """Longitudes from -180 up to 180."""
-    rest = np.fmod(longitude, 360.0)
-    return np.where(rest >= 180.0, rest - 360.0, np.where(rest < -180.0, rest + 360.0, rest))
 
 
 def boxes_of(space: str, first: Floats, second: Floats, radius: Floats) -> Boxes:
@@ -111,7 +105,7 @@ def _on_globe(latitude: Floats, longitude: Floats, radius: Floats) -> Boxes:
     # How far the circle goes east and west of its centre, where it holds no pole.
     sine = np.sin(np.radians(np.where(pole, 0.0, reach)))
     wide = np.degrees(np.arcsin(np.minimum(sine / np.cos(np.radians(np.where(pole, 0.0, latitude))), 1.0)))
-    centre, wide = _normal(longitude), wide + _DEGREES
+    centre, wide = normal(longitude), wide + _DEGREES
     west, east = np.where(pole, -180.0, centre - wide), np.where(pole, 180.0, centre + wide)
     # A circle over the antimeridian is where it is, and once more a turn on.
     turn = np.where(east >= 180.0, -360.0, 360.0)
