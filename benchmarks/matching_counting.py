@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.cluster import Counters
 from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
-from evflow.matching.twophase.decide import Attribute, satisfies
 from evflow.matching.twophase.engine import TwoPhaseEngine
 from evflow.matching.twophase.predicates import Arranged, Families
-from evflow.matching.twophase.scratch import Satisfied, append
+from evflow.matching.twophase.scratch import Attribute, Satisfied, append, satisfies
 
 __all__ = ["ConstraintLists", "Counting", "ListArrays", "find_in_lists"]
 

@@ -22,10 +22,9 @@ from matching_report import Cell, Panel, Report
 from matching_workloads import Events, Workload
 
 from evflow.matching.engine import engine_class
-from evflow.matching.filters import Filters
-from evflow.matching.rows import NUMBER, EventRows
+from evflow.matching.rows import NUMBER, EventRows, Filters
 from evflow.matching.strings import Strings
-from evflow.matching.twophase import TwoPhase
+from evflow.matching.twophase.engine import TwoPhase
 
 SIZES = (2_000, 10_000, 50_000, 100_000)
 PHASE1 = ("table", "trie", "search-tree")

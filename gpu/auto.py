@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from evflow.errors import DeviceError
 from evflow.gpu.grid import Grid
 from evflow.matching.engine import Engine, Matches, engine_class
-from evflow.matching.filters import Filters
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings
 
 LEAST_FILTERS = 4000

@@ -15,8 +15,7 @@ from evflow.gpu.device import Memory
 from evflow.gpu.pack import ATTRIBUTE
 from evflow.gpu.single import MOST_ROWS, SingleEngine
 from evflow.gpu.table import ALWAYS, AREA
-from evflow.matching.filters import Filters
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 
 EXTRA_ROWS = 2
 """Rows before those of names: areas, and what is always true."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from evflow.gpu.device import Memory
 from evflow.gpu.pack import ATTRIBUTE, blooms
 from evflow.gpu.single import MOST_ROWS, SingleEngine
-from evflow.matching.filters import Filters
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 
 RUNS = 4
 """Events that share a 32-bit counter, a byte each."""

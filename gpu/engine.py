@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from evflow.errors import DeviceError
 from evflow.gpu.device import Device, Mark, Stream
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 
 
 class DeviceEngine(ABC):

@@ -23,9 +23,8 @@ from evflow.gpu.ordered import OrderedFilters
 from evflow.gpu.pack import PackedEvents
 from evflow.gpu.slots import HEADER, PAIR, Part, Slot
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings
 
 BATCH_BYTES = 32 << 20

@@ -17,10 +17,9 @@ from evflow.gpu.engine import DeviceEngine
 from evflow.gpu.pack import ATTRIBUTE, attributes, gathered, places
 from evflow.gpu.table import GONE, ConstraintTable, coded, filter_columns, filter_values
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings
 
 MOST_ROWS = 65535

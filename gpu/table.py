@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from evflow.gpu.column import Column
 from evflow.gpu.device import Device
 from evflow.gpu.pack import blooms
-from evflow.matching.filters import Filters
 from evflow.matching.operators import Op
+from evflow.matching.rows import Filters
 
 AREA = 14
 ALWAYS = 15

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.columns.bulk import FilterColumns
-from evflow.matching.engine import ENGINES, Matches
+from evflow.matching.engine import ENGINES, Matches, Stats
 from evflow.matching.explain import Explanation, FilterExplanation, Reason
 from evflow.matching.model import (
     Box,
@@ -21,8 +21,7 @@ from evflow.matching.model import (
     Polygon,
     Subscription,
 )
-from evflow.matching.prepared import PreparedEvents
-from evflow.matching.stats import Stats
+from evflow.matching.rows import PreparedEvents
 from evflow.matching.text import parse_filter, parse_subscription
 
 if TYPE_CHECKING:

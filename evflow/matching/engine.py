@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from evflow.events.gather import starts_of
 
 if TYPE_CHECKING:
-    from evflow.matching.filters import Filters
     from evflow.matching.moving import Moves
-    from evflow.matching.rows import EventRows
+    from evflow.matching.rows import EventRows, Filters
     from evflow.matching.strings import Strings
 
+
 ENGINES: dict[str, str] = {
-    "index": "evflow.matching.index:Index",
+    "index": "evflow.matching.index.engine:Index",
     "reference": "evflow.matching.reference:Reference",
-    "two-phase": "evflow.matching.twophase:TwoPhase",
+    "two-phase": "evflow.matching.twophase.engine:TwoPhase",
     "ccm": "evflow.gpu.ccm:Ccm",
     "clcb": "evflow.gpu.clcb:Clcb",
     "clcb-grid": "evflow.gpu.grid:Grid",
@@ -153,3 +153,29 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 # A fork has none of the threads.
 os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a matcher holds and has done.
+
+    Attributes:
+        engine: the name of the engine.
+        subscriptions, filters, constraints: how many there are.
+        names, strings: how many different ones constraints have used so far.
+        events: how many have been matched.
+        matches: how many ids that gave.
+        memory: bytes, by what they are for; those of the engine begin with ``engine.``.
+        details: what the engine tells of itself.
+    """
+
+    engine: str
+    subscriptions: int
+    filters: int
+    constraints: int
+    names: int
+    strings: int
+    events: int
+    matches: int
+    memory: Mapping[str, int]
+    details: Mapping[str, Any]

@@ -13,9 +13,9 @@ from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.columns.shapes import columns_of_texts
 from evflow.matching.derived import lowered
 from evflow.matching.encoding.values import Vocabulary
-from evflow.matching.filters import Filters
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.names import Names
+from evflow.matching.rows import Filters
 from evflow.matching.space import Space
 from evflow.matching.strings import Strings
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.filters import Filters
 from evflow.matching.mapped import mapped
 from evflow.matching.moving import Moves
+from evflow.matching.rows import Filters
 from evflow.matching.space import Globe, Plane
 
 _OF_FILTERS = ("subscription", "centre", "reach")

@@ -14,12 +14,12 @@ from evflow.events.gather import places_of, starts_of
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.entering import filters_of, renumbered
-from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.model import Subscription
 from evflow.matching.moving import KEPT, MOVE
 from evflow.matching.operators import NAMES_OTHER, TAKES_NOTHING
 from evflow.matching.reference import within
+from evflow.matching.rows import Filters
 from evflow.matching.shaped import Shaped
 
 _MOST = 4096 * MOVE.itemsize

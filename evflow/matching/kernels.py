@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 
 from evflow.matching.native import Read, Write, WriteRows, array_kernel, compiled
 
-__all__ = [
-    "find_texts",
-    "gather_fixed",
-    "hash_of",
-    "insert_texts",
-    "intern_texts",
-    "padded_lengths",
-    "probe",
-    "walk_fields",
-]
-
 BLOCK = 32
 """Strings that are looked up together."""
 

@@ -20,7 +20,7 @@ from evflow.matching import saved
 from evflow.matching.columns.bulk import FilterColumns, as_subscription
 from evflow.matching.encoding.reader import EventReader
 from evflow.matching.encoding.values import Vocabulary
-from evflow.matching.engine import ENGINES, Matches, engine_class, in_pieces
+from evflow.matching.engine import ENGINES, Matches, Stats, engine_class, in_pieces
 from evflow.matching.entering import columns_of, counts_of, filters_of
 from evflow.matching.guard import Guard
 from evflow.matching.ids import Ids
@@ -29,11 +29,9 @@ from evflow.matching.looking import Looking
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.moving import ALONE, SingleMoves, checked_moves
 from evflow.matching.names import Names
-from evflow.matching.prepared import PreparedEvents
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, PreparedEvents
 from evflow.matching.shaped import Shaped, both, shaped_filters
 from evflow.matching.space import LOCATIONS, space_of
-from evflow.matching.stats import Stats
 from evflow.matching.strings import Strings
 from evflow.matching.textids import texts_of
 

@@ -1,7 +1,7 @@
 """What a subscription says: a disjunction of filters, each a conjunction of constraints with perhaps an area.
 
 The model of CCM (section 3) and CLCB (section 2). Everything here is plain data, checked when it is made;
-engines get it as columns (``evflow.matching.filters``). ``str`` writes it in the language that
+engines get it as columns (``evflow.matching.rows``). ``str`` writes it in the language that
 ``evflow.matching.text`` reads.
 
 * A constraint on an attribute that the event lacks is false, ``!=`` and all that begin with ``not`` included;

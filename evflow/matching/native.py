@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import cache, cached_property, wraps
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching import objects
-from evflow.matching.caching import fresh
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item", bound=np.generic)
@@ -510,3 +510,27 @@ def meet(builder: Any, base: Any, offsets: Any, count: Any, out: Any) -> Any:
     with builder.if_then(some):
         builder.store(left, _pointer(builder, out, line), align=1)
     return builder.zext(some, _I64)
+
+
+def fresh(dispatcher: Any) -> Any:
+    """Has a function heed all sources of its folder and of this one, and of those beneath, when it is cached.
+
+    numba compares the file of the function only, and not those of functions that were inlined into it.
+
+    Args:
+        dispatcher: what ``njit(cache=True)`` made of the function, not compiled yet.
+    """
+    # Not public; without it numba's own comparison stays.
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        own = Path(dispatcher.py_func.__code__.co_filename).parent
+        sources = _sources(own) + _sources(Path(__file__).parent)
+        file._source_stamp = (file._source_stamp, sources)
+    return dispatcher
+
+
+@cache
+def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of every source."""
+    found = [(path, path.stat()) for path in sorted(folder.rglob("*.py"))]
+    return tuple((str(path.relative_to(folder)), held.st_mtime_ns, held.st_size) for path, held in found)

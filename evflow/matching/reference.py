@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.moving import Moves
 from evflow.matching.operators import Op
-from evflow.matching.rows import NUMBER, TEXT, EventRows
+from evflow.matching.rows import NUMBER, TEXT, EventRows, Filters
 from evflow.matching.strings import Strings
 
 

@@ -1,11 +1,14 @@
-"""Events as engines read them: attributes by number, row after row, and a place for each event."""
+"""What engines read: filters and events as columns, with numbers for names and strings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evflow.events.gather import places_of, starts_of
 
 NUMBER = 1
 TEXT = 2
@@ -41,3 +44,72 @@ class EventRows:
 
     def __len__(self) -> int:
         return len(self.start) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """F filters with C constraints in all; those of one subscription stand next to each other, in its order.
+
+    Attributes:
+        subscription: int32, F: the subscription that a filter belongs to.
+        start: int64, F + 1: where the constraints of a filter start and end.
+        name: int32, C: the attribute, as numbered by the matcher's ``Names``.
+        op: uint8, C: an ``Op`` before ``Op.ABSENT``.
+        number: float64, C: the operand, where ``text`` is -1.
+        text: int32, C: the operand as numbered by the matcher's ``Strings``, or -1: the operand is a number,
+            or there is none (``Op.EXISTS``).
+        centre: float64, (F, 2) on the plane, (F, 3) (unit vectors) on the globe; NaN: no area.
+        reach: float64, F: the square of the radius (of its chord on the globe) that a point's distance
+            may have.
+    """
+
+    subscription: NDArray[np.int32]
+    start: NDArray[np.int64]
+    name: NDArray[np.int32]
+    op: NDArray[np.uint8]
+    number: NDArray[np.float64]
+    text: NDArray[np.int32]
+    centre: NDArray[np.float64]
+    reach: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.subscription)
+
+    def take(self, which: NDArray[np.intp]) -> Filters:
+        """Some of these filters, by number, in this order."""
+        lengths = np.diff(self.start)[which]
+        at = places_of(self.start[:-1][which], lengths)
+        return Filters(
+            subscription=self.subscription[which],
+            start=starts_of(lengths),
+            name=self.name[at],
+            op=self.op[at],
+            number=self.number[at],
+            text=self.text[at],
+            centre=self.centre[which],
+            reach=self.reach[which],
+        )
+
+
+class PreparedEvents:
+    """Events whose rows a matcher made before; it makes them again when it has learned new names or strings.
+
+    The events must not change meanwhile.
+
+    Attributes:
+        events: the events.
+        rows: the events as engines read them.
+        version: how many names and strings the matcher knew.
+    """
+
+    __slots__ = ("events", "rows", "version")
+
+    def __init__(self, events: Any, rows: EventRows, version: tuple[int, int]) -> None:
+        self.events = events
+        # Columns that a thread writes its next events to.
+        kept = ("name", "kind", "number", "text", "char_start", "char_length")
+        self.rows = replace(rows, **{name: getattr(rows, name).copy() for name in kept})
+        self.version = version
+
+    def __len__(self) -> int:
+        return len(self.rows)

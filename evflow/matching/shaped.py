@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from evflow.events.gather import places_of, starts_of
 from evflow.matching.areas.columns import AreaColumns
 from evflow.matching.areas.cover import cover
-from evflow.matching.areas.exact import WORK
+from evflow.matching.areas.flat import WORK
 from evflow.matching.areas.meeting import found_hold, located, owners_around
 from evflow.matching.areas.overlap import Arrays
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import Matches
-from evflow.matching.filters import Filters
 from evflow.matching.held import with_room
 from evflow.matching.mapped import mapped
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 
 Int32s = NDArray[np.int32]
 Ints = NDArray[np.int64]

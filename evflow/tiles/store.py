@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import EvflowError
 from evflow.matching.areas.columns import AreaColumns
-from evflow.matching.areas.exact import WORK
+from evflow.matching.areas.flat import WORK
 from evflow.tiles.kernels import fields, tables
 from evflow.tiles.kernels.zones import Shapes
 from evflow.tiles.messages import MOVE, POLYGON, Rows, words

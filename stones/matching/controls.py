@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evflow.matching.columns.bulk import as_subscription
+from evflow.matching.engine import Stats
 from evflow.matching.entering import columns_of
 from evflow.matching.explain import Explanation
 from evflow.matching.model import Filter, Subscription
 from evflow.matching.space import space_of
-from evflow.matching.stats import Stats
 from evflow.stones.matching.book import Book
 
 Int32s = NDArray[np.int32]

@@ -16,8 +16,7 @@ import msgpack
 import numpy as np
 
 from evflow.errors import FlowError, SubscriptionError
-from evflow.matching.columns.bulk import FilterColumns
-from evflow.matching.columns.content import NOWHERE, Content
+from evflow.matching.columns.bulk import NOWHERE, Content, FilterColumns
 from evflow.matching.outlines import Box, GlobeBox, GlobePolygon, Polygon, Shape
 from evflow.outside import from_msgpack, shown
 

@@ -16,7 +16,7 @@ from evflow.gpu.device import Device
 from evflow.gpu.grid import Grid
 from evflow.gpu.scenarios import mixed_scenario
 from evflow.matching.engine import Matches
-from evflow.matching.index import Index
+from evflow.matching.index.engine import Index
 from evflow.matching.matcher import Matcher
 from tests.gpu.standin import LAUNCH_FAILED, StandIn
 from tests.gpu.test_failures import until_it_passes

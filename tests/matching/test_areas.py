@@ -28,7 +28,7 @@ from evflow.matching import (
 )
 from evflow.matching.areas.columns import joined
 from evflow.matching.areas.cover import cover
-from evflow.matching.areas.exact import WORK
+from evflow.matching.areas.flat import WORK
 from evflow.matching.areas.overlap import arrays
 from evflow.matching.model import LIMIT
 from evflow.matching.native import KERNELS

@@ -15,7 +15,7 @@ import pytest
 
 import evflow
 from evflow.errors import SubscriptionError
-from evflow.matching import caching, native
+from evflow.matching import native
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.ids import LARGEST, Ids
 from evflow.matching.matcher import Matcher
@@ -283,11 +283,11 @@ def test_strings_keep_numbers_while_they_grow(compiled: bool, monkeypatch: pytes
 
 def test_compiled_code_heeds_all_sources_of_its_folder(tmp_path: Path) -> None:
     def stamp() -> Any:
-        caching._sources.cache_clear()
+        native._sources.cache_clear()
         file = SimpleNamespace(_source_stamp="own")
         scope: dict[str, Any] = {}
         exec(compile("def kernel(): pass", str(tmp_path / "kernel.py"), "exec"), scope)
-        caching.fresh(SimpleNamespace(_cache=SimpleNamespace(_cache_file=file), py_func=scope["kernel"]))
+        native.fresh(SimpleNamespace(_cache=SimpleNamespace(_cache_file=file), py_func=scope["kernel"]))
         return file._source_stamp
 
     (tmp_path / "part.py").write_text("one = 1")
@@ -295,10 +295,10 @@ def test_compiled_code_heeds_all_sources_of_its_folder(tmp_path: Path) -> None:
     assert stamp() == first != "own"
     (tmp_path / "part.py").write_text("one = 1 + 1")
     assert stamp() != first
-    assert caching.fresh(stamp) is stamp
+    assert native.fresh(stamp) is stamp
     if native.HAS_CODE:
         numba = pytest.importorskip("numba")
-        kernel = caching.fresh(numba.njit(cache=True)(abs_of))
+        kernel = native.fresh(numba.njit(cache=True)(abs_of))
         assert isinstance(kernel._cache._cache_file._source_stamp[1], tuple), "numba has changed"
 
 

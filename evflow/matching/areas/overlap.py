@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching.areas.columns import AreaColumns, space_of_area
-from evflow.matching.areas.exact import WORK
+from evflow.matching.areas.flat import WORK
 from evflow.matching.areas.meeting import pairs_meet
 from evflow.matching.literals import shown
 from evflow.matching.model import Area

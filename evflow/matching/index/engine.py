@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import address_of
 from evflow.matching.engine import Matches, in_pieces
-from evflow.matching.filters import Filters
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
 from evflow.matching.index.change import add, remove
@@ -27,7 +26,7 @@ from evflow.matching.index.records import DRAFT_SIZE, LONGEST
 from evflow.matching.index.scratch import Scratch
 from evflow.matching.index.settle import settle
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings
 
 _CHUNK = 1 << 18

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evflow.errors import SubscriptionError
 from evflow.matching import native
-from evflow.matching.caching import fresh
+from evflow.matching.native import fresh
 from evflow.matching.rows import EventRows
 from evflow.matching.strings import Strings
 

@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from evflow.errors import SubscriptionError
 from evflow.events.gather import starts_of
 from evflow.matching.engine import Matches, in_pieces
-from evflow.matching.filters import Filters
 from evflow.matching.held import Held
 from evflow.matching.moving import Moves
-from evflow.matching.rows import EventRows
+from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.cluster import Clusters, Counters
 from evflow.matching.twophase.compiled import Columns, Rows, Words, nbytes, rows_of, words_of

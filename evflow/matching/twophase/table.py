@@ -24,9 +24,8 @@ from evflow.events.gather import starts_of
 from evflow.matching.native import compiled
 from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
-from evflow.matching.twophase.decide import Attribute, order_of, satisfies
 from evflow.matching.twophase.predicates import EXISTS, NEVER, PREFIX, TEXTS, Constraints, arrange
-from evflow.matching.twophase.scratch import Satisfied, append, emit
+from evflow.matching.twophase.scratch import Attribute, Satisfied, append, emit, order_of, satisfies
 
 
 class TableArrays(NamedTuple):

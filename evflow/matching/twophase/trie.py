@@ -22,7 +22,6 @@ from evflow.matching.native import compiled
 from evflow.matching.rows import NUMBER, TEXT
 from evflow.matching.strings import Strings
 from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
-from evflow.matching.twophase.decide import Attribute
 from evflow.matching.twophase.predicates import (
     CONTAINS,
     EXISTS,
@@ -34,7 +33,7 @@ from evflow.matching.twophase.predicates import (
     Families,
     number_keys,
 )  # fmt: skip
-from evflow.matching.twophase.scratch import Satisfied, append, emit
+from evflow.matching.twophase.scratch import Attribute, Satisfied, append, emit
 
 _NAME_DIGITS = 11
 _KEY_DIGITS = 16

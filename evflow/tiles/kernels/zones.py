@@ -46,7 +46,7 @@ class Shapes(NamedTuple):
         rings: where the corners of each ring start.
         corners: latitudes and longitudes.
         kinds, numbers, first, last: three areas; see ``AreaColumns``.
-        work: see ``evflow.matching.areas.exact``.
+        work: see ``evflow.matching.areas.flat``.
     """
 
     table: WriteRows[np.int64]
