@@ -24,7 +24,7 @@ _KERNELS = (
         f"matching.{name}"
         for name in (
             *("areas.meeting", "encoding.dicts", "globe", "kernels", "index.change", "index.directory"),
-            *("index.moving", "index.pool", "index.purge", "index.report", "index.settle", "stays"),
+            *("index.pool", "index.purge", "index.report", "index.settle", "stays"),
         )
     ),
     *(f"tiles.kernels.{name}" for name in ("state", "tables", "tile", "zones")),

@@ -190,7 +190,7 @@ def test_arguments_of_another_kind_are_refused(folder: Path) -> None:
     loaded = objects.load(folder)
     assert loaded is not None
     move, vectors = (
-        loaded["evflow.matching.index.moving.move_one"],
+        loaded["evflow.matching.index.change.move_one"],
         loaded["evflow.matching.globe.unit_vectors"],
     )
     places, found = np.zeros(2), np.empty((2, 3))

@@ -17,10 +17,9 @@ from evflow.events.gather import address_of
 from evflow.matching.engine import Matches, in_pieces
 from evflow.matching.index import layout as at
 from evflow.matching.index.arranging import Arranging
-from evflow.matching.index.change import add, remove
+from evflow.matching.index.change import UNSETTLED, add, move, move_one, remove
 from evflow.matching.index.directory import rebuild
 from evflow.matching.index.memory import Buffer
-from evflow.matching.index.moving import UNSETTLED, move, move_one
 from evflow.matching.index.purge import compact, purge
 from evflow.matching.index.records import DRAFT_SIZE, LONGEST
 from evflow.matching.index.scratch import Scratch

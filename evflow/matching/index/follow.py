@@ -1,12 +1,16 @@
-"""The middle steps of matching: from signatures to the lists within them, and to records worth reading."""
+"""The middle steps of matching: from signatures to lists within them, by place and by value, and to records.
+
+And whether an event satisfies a record: intervals of keys, eight at a time, then what they do not decide.
+"""
 
 from __future__ import annotations
 
+from evflow.matching.compare import number_holds, text_holds
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import add_to, list_address
+from evflow.matching.index.blocks import add_to, list_address, record_address
 from evflow.matching.index.cost import LONG, NAME, SHORT, SIGNATURE
-from evflow.matching.index.directory import find, may_hold, signature_elements
-from evflow.matching.index.keys import cell_key, cell_number, power
+from evflow.matching.index.directory import element_address, find, may_hold, signature_elements
+from evflow.matching.index.keys import bucket_hash, cell_key, cell_number, hash_bytes, join, power, value_hash
 from evflow.matching.index.probes import (
     E_COUNT,
     E_FIRST,
@@ -17,8 +21,10 @@ from evflow.matching.index.probes import (
     column,
     event_address,
     probe_key,
+    push,
 )
 from evflow.matching.native import (
+    bits_of,
     compiled,
     f32,
     f64,
@@ -29,7 +35,9 @@ from evflow.matching.native import (
     set_i64,
     set_u32,
     u32,
+    within,
 )
+from evflow.matching.operators import CONTAINS, NE, PREFIX, SUFFIX
 
 
 @compiled
@@ -254,3 +262,219 @@ def follow_lists(state: int, scratch: int) -> bool:
         if number and not queue_entries(state, scratch, number, i64(probe + 8)):
             return False
     return True
+
+
+@compiled
+def _note_pattern(
+    state: int, scratch: int, element: int, op: int, start: int, length: int, before: int
+) -> bool:
+    """Notes a piece of a string, once, if a filter may have it as its pattern; False if there is no room.
+
+    Those of the string are noted from ``before`` on.
+    """
+    key = value_hash(element, op, hash_bytes(start, length))
+    if u32(i64(state + 8 * at.TALLY) + 4 * (key & (at.TALLY_SIZE - 1))):
+        noted = i64(scratch + 8 * at.M_PATTERNS)
+        for i in range(before, i64(scratch + 8 * at.M_PATTERNS_USED)):
+            if i64(noted + 8 * i) == key:
+                return True
+        place = push(scratch, at.M_PATTERNS, at.M_PATTERNS_USED, 8)
+        if place == 0:
+            return False
+        set_i64(place, key)
+    return True
+
+
+@compiled
+def _find_patterns(state: int, scratch: int, attribute: int) -> bool:
+    """Notes all patterns in use that a string satisfies; False if there is no room."""
+    before = i64(scratch + 8 * at.M_PATTERNS_USED)
+    row, element = u32(attribute + at.A_ROW), u32(attribute + at.A_ELEMENT)
+    start = column(scratch, at.ROWS_CHARS) + i64(column(scratch, at.ROWS_CHAR_START) + 8 * row)
+    size = i32(column(scratch, at.ROWS_CHAR_LENGTH) + 4 * row)
+    for op in range(PREFIX, CONTAINS + 1):
+        lengths = i64(state + 8 * at.COUNTS) + 4 * (at.LENGTHS + 64 * (op - PREFIX))
+        for length in range(1, min(size, at.LONGEST) + 1):
+            if u32(lengths + 4 * length) == 0:
+                continue
+            first = size - length if op == SUFFIX else 0
+            last = 0 if op == PREFIX else size - length
+            for i in range(first, last + 1):
+                if not _note_pattern(state, scratch, element, op, start + i, length, before):
+                    return False
+    set_u32(attribute + at.A_PATTERNS, before)
+    set_u32(attribute + at.A_PATTERN_COUNT, i64(scratch + 8 * at.M_PATTERNS_USED) - before)
+    return True
+
+
+@compiled
+def _probe_sharp(state: int, scratch: int, signature: int, key: int, values: int, info: int) -> bool:
+    """Queues the lists of a sharp constraint in a signature that the Bloom filter lets through."""
+    table, mask = i64(state + 8 * at.TABLE), i64(state + 8 * at.TABLE_CAPACITY) - 1
+    bloom, words = i64(state + 8 * at.BLOOM), i64(state + 8 * at.BLOOM_CAPACITY)
+    if info & (at.I_VALUES | at.I_PATTERNS):
+        plain = join(signature, key)
+        if may_hold(bloom, words, plain) and not probe_key(scratch, table, mask, plain, values):
+            return False
+    if info & (at.I_VALUES_LOCATED | at.I_PATTERNS_LOCATED):
+        located = join(signature ^ 1, key)
+        if may_hold(bloom, words, located) and not probe_key(scratch, table, mask, located, values):
+            return False
+    return True
+
+
+@compiled
+def _probe_ranges(
+    state: int, scratch: int, signature: int, element: int, key: int, values: int, info: int
+) -> bool:
+    """Queues the lists of narrow ranges that a key may lie in; False if there is no room."""
+    levels, first = u32(element_address(state, element) + at.E_RANGES), (key + (1 << 31)) & at.NONE
+    while levels:
+        level = lowest(levels)
+        levels &= levels - 1
+        for shifted in range(2):
+            bucket = bucket_hash(element, first, level, shifted)
+            if not _probe_sharp(state, scratch, signature, bucket, values, info):
+                return False
+    return True
+
+
+@compiled
+def _probe_values(state: int, scratch: int, entry: int, values: int, info: int) -> bool:
+    """Queues the lists of a signature by equalities and patterns that hold; False if there is no room."""
+    signature = i64(entry)
+    for j in range(u32(values + at.X_COUNT)):
+        attribute = attribute_row(scratch, values, j)
+        element, key = u32(attribute + at.A_ELEMENT), u32(attribute + at.A_KEY)
+        if element % 3 == at.ANY:
+            continue
+        if info & (at.I_VALUES | at.I_VALUES_LOCATED) and not (element % 3 == at.TEXTS and key == at.NONE):
+            code = key
+            if element % 3 == at.NUMBERS:
+                code = i32(attribute + at.A_KEY)
+                if code & 1:
+                    code = bits_of(f64(column(scratch, at.ROWS_NUMBER) + 8 * u32(attribute + at.A_ROW)))
+                if not _probe_ranges(state, scratch, signature, element, key, values, info):
+                    return False
+            if not _probe_sharp(state, scratch, signature, value_hash(element, 0, code), values, info):
+                return False
+        if info & (at.I_PATTERNS | at.I_PATTERNS_LOCATED) and element % 3 == at.TEXTS:
+            if u32(attribute + at.A_PATTERN_COUNT) == at.NONE and not _find_patterns(
+                state, scratch, attribute
+            ):
+                return False
+            first = i64(scratch + 8 * at.M_PATTERNS) + 8 * u32(attribute + at.A_PATTERNS)
+            for i in range(u32(attribute + at.A_PATTERN_COUNT)):
+                if not _probe_sharp(state, scratch, signature, i64(first + 8 * i), values, info):
+                    return False
+    return True
+
+
+@compiled
+def follow_values(state: int, scratch: int, first: int) -> bool:
+    """From signatures to probes by value; False if there is no room."""
+    sharp = at.I_VALUES | at.I_PATTERNS
+    sharp_located = at.I_VALUES_LOCATED | at.I_PATTERNS_LOCATED
+    for i in range(i64(scratch + 8 * at.M_FOUND)):
+        values = i64(i64(scratch + 8 * at.M_PROBES) + 24 * i + 8)
+        if values == 0:
+            continue
+        entry = list_address(state, u32(values + at.X_LIST))
+        info = u32(entry + at.L_INFO)
+        wanted = info & sharp
+        if info & sharp_located and has_place(state, scratch, first + u32(values + at.X_EVENT)):
+            wanted |= info & sharp_located
+        if wanted and not _probe_values(state, scratch, entry, values, wanted):
+            return False
+    return True
+
+
+@compiled
+def _text_holds(state: int, scratch: int, op: int, row: int, text: int) -> bool:
+    """Whether a string of an event satisfies a constraint with a string."""
+    if op == NE:
+        return i32(column(scratch, at.ROWS_TEXT) + 4 * row) != text
+    offsets = i64(state + 8 * at.TEXT_OFFSETS)
+    start = i64(offsets + 8 * text)
+    left = column(scratch, at.ROWS_CHARS) + i64(column(scratch, at.ROWS_CHAR_START) + 8 * row)
+    length = i32(column(scratch, at.ROWS_CHAR_LENGTH) + 4 * row)
+    operand, size = i64(state + 8 * at.TEXT_DATA) + start, i64(offsets + 8 * text + 8) - start
+    return text_holds(op, left, length, operand, size)
+
+
+@compiled
+def _exactly(state: int, scratch: int, place: int, count: int, values: int) -> bool:
+    """Whether the exact constraints of a record hold."""
+    for c in range(count):
+        constraint = place + 16 * c
+        op = u32(constraint) & 15
+        attribute = attribute_row(scratch, values, u32(constraint) >> 4)
+        row = u32(attribute + at.A_ROW)
+        if u32(attribute + at.A_ELEMENT) % 3 == at.NUMBERS:
+            number = f64(column(scratch, at.ROWS_NUMBER) + 8 * row)
+            if not number_holds(op, number, f64(constraint + 8)):
+                return False
+        elif not _text_holds(state, scratch, op, row, u32(constraint + 4)):
+            return False
+    return True
+
+
+@compiled
+def _lies_in(state: int, scratch: int, area: int, values: int) -> bool:
+    """Whether an event on the plane lies in a circle."""
+    x, y, _ = event_place(state, scratch, i64(scratch + 8 * at.M_FIRST) + u32(values + at.X_EVENT))
+    dx, dy = x - f64(area), y - f64(area + 8)
+    return dx * dx + dy * dy <= f64(area + 16)
+
+
+@compiled
+def holds(state: int, scratch: int, record: int, values: int, near: bool) -> bool:
+    """Whether an event satisfies a record; if not ``near`` its circle on the plane is still to be tested."""
+    source = record_address(state, record)
+    info = u32(source + 4 * at.R_INFO)
+    count = info & at.K_MASK
+    lows = source + 4 * at.R_LOWS
+    keys = values + at.X_KEYS
+    j = 0
+    while count - j > 8:
+        if within(keys + 4 * j, lows + 4 * j, lows + 4 * (count + j)) != 255:
+            return False
+        j += 8
+    bits = (1 << (count - j)) - 1
+    if within(keys + 4 * j, lows + 4 * j, lows + 4 * (count + j)) & bits != bits:
+        return False
+    if info & at.V_ALWAYS or (info & at.V_GAPS and u32(values + at.X_GAPS)):
+        exact = info >> at.K_EXACT & at.K_EXACT_MASK
+        if not _exactly(state, scratch, lows + 8 * count, exact, values):
+            return False
+    return near or _lies_in(state, scratch, source - 4 * at.R_AREA, values)
+
+
+@compiled
+def holds_keys(state: int, scratch: int, event: int, record: int) -> int:
+    """Whether the event whose attributes were noted last by element satisfies a record of the pool: 1 or 0;
+    FULL if there is no room.
+    """
+    source = record_address(state, record)
+    info, signature = u32(source + 4 * at.R_INFO), u32(source + 4 * at.R_LIST)
+    elements, count = signature_elements(state, list_address(state, signature)), info & at.K_MASK
+    lows, dense = source + 4 * at.R_LOWS, i64(scratch + 8 * at.M_DENSE)
+    place = event_address(scratch, event)
+    first, there = i64(place + E_FIRST), i64(place + E_COUNT)
+    for j in range(count):
+        element = u32(elements + 4 * j)
+        position = u32(dense + 4 * element)
+        attribute = first + position * at.ATTRIBUTE_SIZE
+        if position >= there or u32(attribute + at.A_ELEMENT) != element:
+            return 0
+        if (u32(attribute + at.A_KEY) - u32(lows + 4 * j)) & at.NONE > u32(lows + 4 * (count + j)):
+            return 0
+    if info & (at.V_ALWAYS | at.V_GAPS) == 0:
+        return 1
+    used = i64(scratch + 8 * at.M_VALUES_USED)
+    values = take_values(state, scratch, event, signature, SCANNED)
+    if values == 0:
+        return at.FULL
+    # The next record's values take their place.
+    set_i64(scratch + 8 * at.M_VALUES_USED, used)
+    return 1 if values != -1 and holds(state, scratch, record, values, True) else 0

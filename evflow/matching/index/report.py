@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import add_to, columns_of, list_address, record_address, records_of
-from evflow.matching.index.byvalue import follow_values
 from evflow.matching.index.follow import (
     event_place,
     fill_dense,
     follow_groups,
     follow_lists,
     follow_signatures,
+    follow_values,
+    holds,
+    holds_keys,
     queue_record,
     take_values,
 )
-from evflow.matching.index.holds import holds, holds_keys
 from evflow.matching.index.probes import (
     E_LISTS,
     E_POOL,
