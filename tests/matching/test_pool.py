@@ -15,8 +15,7 @@ import pytest
 
 from evflow.matching import Matcher
 from evflow.matching.index import arranging, engine, layout
-from evflow.matching.index.axes import choose_axes
-from evflow.matching.index.cost import Counts, pool_instead
+from evflow.matching.index.arranging import Counts, choose_axes, pool_instead
 from evflow.matching.model import Constraint, Filter, Op, Subscription
 from tests.matching.play import Play
 from tests.matching.side import Side, circle, constraint, event

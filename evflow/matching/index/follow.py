@@ -8,7 +8,6 @@ from __future__ import annotations
 from evflow.matching.compare import number_holds, text_holds
 from evflow.matching.index import layout as at
 from evflow.matching.index.blocks import add_to, list_address, record_address
-from evflow.matching.index.cost import LONG, NAME, SHORT, SIGNATURE
 from evflow.matching.index.directory import element_address, find, may_hold, signature_elements
 from evflow.matching.index.keys import bucket_hash, cell_key, cell_number, hash_bytes, join, power, value_hash
 from evflow.matching.index.probes import (
@@ -202,8 +201,8 @@ def follow_signatures(state: int, scratch: int, first: int) -> bool:
         set_i64(probe + 8, values)
         length = u32(entry + at.L_LENGTH)
         if length:
-            spent += SIGNATURE + NAME * (info >> at.I_ELEMENTS)
-            spent += length * (LONG if info & at.COLUMNS else SHORT)
+            spent += at.NS_SIGNATURE + at.NS_NAME * (info >> at.I_ELEMENTS)
+            spent += length * (at.NS_LONG if info & at.COLUMNS else at.NS_SHORT)
         group = u32(entry + at.L_NEXT)
         if group and has_place(state, scratch, first + event):
             set_i64(probe + 16, group)

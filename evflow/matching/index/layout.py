@@ -187,7 +187,7 @@ M_FOUND = 38  # probes of signatures; those after them are of lists within
 M_EARLY = 39  # ids of the first event of the block that are reported already
 M_MISSING = 105  # three words: bits of masks that no element of the event has
 M_REPORTED = 104  # the list that is reported before all others, or -1
-M_SPENT = 40  # ns that weak filters in lists have taken, by the counts of cost.py
+M_SPENT = 40  # ns that weak filters in lists have taken, see ``Counts``
 M_CANDIDATES, M_REACHED = 41, 42  # filters that rows of the pool leave; those whose elements an event has
 M_ASKED = 43  # 1: M_REACHED is to be counted for one event
 M_LINE = 48  # 16 words: what is left of a block of the pool
@@ -213,3 +213,7 @@ X_EVENT, X_LIST, X_COUNT, X_GAPS, X_KEYS = 0, 4, 8, 12, 16
 FEW = 256  # subscriptions that one may hope to report before all lists are read
 NARROW = 10  # attributes of an event whose subsets may be looked for
 SHORT = 64  # entries of a list that are asked for before any is tested
+
+# What matching takes, in ns: a signature that an event has all elements of, and each of these; a filter in a
+# short list, and in columns, which take up to four times that if they are in no cache.
+NS_SIGNATURE, NS_NAME, NS_SHORT, NS_LONG = 50, 8, 15, 1

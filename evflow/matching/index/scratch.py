@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evflow.events.gather import address_of
 from evflow.matching.engine import Matches
 from evflow.matching.index import layout as at
-from evflow.matching.index.cost import Counts
+from evflow.matching.index.arranging import Counts
 from evflow.matching.index.memory import Buffer
 from evflow.matching.index.report import match
 from evflow.matching.rows import EventRows
