@@ -3,7 +3,7 @@
 from evflow.disk.blobs import Blobs, Growing, size_of
 from evflow.disk.guard import Guard
 from evflow.disk.lock import Lock, OwnFile, private_file, private_folder, read_file
-from evflow.disk.log import Log, Meta, Piece, remove
+from evflow.disk.log import Log, Meta, Piece, remove, sync_file
 from evflow.disk.numbered import END, Numbered, Things
 from evflow.disk.store import Changes, Store
 from evflow.disk.trouble import AGAIN, Trouble, advice, unusable
@@ -30,5 +30,6 @@ __all__ = [
     "read_file",
     "remove",
     "size_of",
+    "sync_file",
     "unusable",
 ]

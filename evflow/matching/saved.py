@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evflow.disk import advice, private_file, private_folder
+from evflow.disk import advice, private_file, private_folder, sync_file
 from evflow.errors import SubscriptionError
 from evflow.outside import from_json, shown
 
@@ -40,7 +40,8 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
             writing failed.
     """
     try:
-        if path.exists() and not (path / _FILE).exists() and any(_strangers(path)):
+        others = path.iterdir() if path.exists() and not (path / _FILE).exists() else ()
+        if any(not entry.name.startswith((_ARRAYS, _FILE)) for entry in others):
             raise SubscriptionError(f"{path} is not a saved matcher, and not empty; save to another folder")
         _checked(content)
         private_folder(path)
@@ -51,14 +52,14 @@ def write(path: Path, content: dict[str, Any], save: Callable[[Path], None]) -> 
         for file in sorted(arrays.rglob("*")):
             if file.is_file():
                 files[file.relative_to(arrays).as_posix()] = [file.stat().st_size, _head(file)]
-                _flush(file)
+                sync_file(file)
         whole = {"kind": _KIND, "format": _FORMAT, "arrays": arrays.name, "files": files, **content}
         text = path / f"{_FILE}.{arrays.name}"
         private_file(text)
         text.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
-        _flush(text)
+        sync_file(text)
         os.replace(text, path / _FILE)
-        _flush(path)
+        sync_file(path)
         _clear(path, arrays.name)
     except OSError as error:
         raise SubscriptionError(f"cannot save a matcher to {path}: {error}; {advice(error)}") from error
@@ -133,10 +134,6 @@ def _checked(content: dict[str, Any]) -> None:
         ) from None
 
 
-def _strangers(path: Path) -> list[str]:
-    return [entry.name for entry in path.iterdir() if not entry.name.startswith((_ARRAYS, _FILE))]
-
-
 def _clear(path: Path, kept: str) -> None:
     """Deletes what earlier matchers, and those who were killed, have left."""
     for entry in path.iterdir():
@@ -144,11 +141,3 @@ def _clear(path: Path, kept: str) -> None:
             shutil.rmtree(entry)
         elif entry.name.startswith(f"{_FILE}."):
             entry.unlink()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
