@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,8 @@ Present = NDArray[np.bool_] | None
 def encode_batch(batch: EventBatch, known: Vocabulary) -> EventRows:
     """The rows of a batch; attributes that go along with its events are like fields, and fields go first."""
     reader = _Reader(batch)
-    return rows_of_columns(len(batch), reader.wanted(known), reader.column, known)
+    names = [*(field.name for field in batch.schema.fields), *reader.attributes]
+    return rows_of_columns(len(batch), names, reader.column, known)
 
 
 def column_of(batch: EventBatch, path: str) -> Found | None:
@@ -50,20 +50,6 @@ class _Reader:
         self.attributes = {} if batch.attributes is None else batch.attributes.columns
         self._starts: Places | None = None
         self._walked: NDArray[np.int64] | None = None
-
-    def wanted(self, known: Vocabulary) -> Iterator[tuple[int, Found]]:
-        """The columns that constraints name, with the numbers of their names."""
-        numbers, inner = known.names.numbers, known.names.inner
-        paths = [field.name for field in self.batch.schema.fields]
-        named = [(numbers[name], name) for name in paths if name in numbers]
-        named += [(number, f"{name}.{rest}") for name in paths for rest, number in inner.get(name, ())]
-        for number, path in named:
-            column = self._field(path)
-            if column is not None:
-                yield number, column
-        for name, attribute in self.attributes.items():
-            if name in numbers and self._field(name) is None:
-                yield numbers[name], _of_attribute(attribute)
 
     def column(self, path: str) -> Found | None:
         """A field, a field of a nested record, or an attribute; None if there is none of the name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +61,12 @@ def encode_columns(table: Any, known: Vocabulary) -> EventRows:
         SchemaError: it is not a table, or a column is not a column or of another length than the first.
     """
     columns = {name: _column(name, given) for name, given in columns_of(_ANY, table).items()}
-    wanted = ((number, _values(column)) for number, column in _wanted(columns, known))
 
     def find(name: str) -> Found | None:
         column = _find(columns, name)
         return None if column is None else _values(column)
 
-    return rows_of_columns(_length(columns), wanted, find, known)
+    return rows_of_columns(_length(columns), columns, find, known)
 
 
 def found_of(name: str, given: Any) -> tuple[int, Found]:
@@ -85,35 +84,27 @@ def found_of(name: str, given: Any) -> tuple[int, Found]:
 
 
 def rows_of_columns(
-    n: int,
-    wanted: Iterable[tuple[int, Found]],
-    find: Callable[[str], Found | None],
-    known: Vocabulary,
+    n: int, names: Iterable[str], find: Callable[[str], Found | None], known: Vocabulary
 ) -> EventRows:
     """The rows of columns.
 
     Args:
         n: how many events there are.
-        wanted: the columns of attributes that constraints use, with the numbers of these.
-        find: gives the column of a name, for the places of the events.
+        names: of the columns.
+        find: gives the column of a name, dotted if it is within another one; None if there is none.
         known: what the events are read for.
     """
-    builder = RowBuilder(n, known.strings)
-    for number, (values, present) in wanted:
-        _add(builder, number, values, present)
+    builder, numbers, inner = RowBuilder(n, known.strings), known.names.numbers, known.names.inner
+    added: set[int] = set()
+    for name in names:
+        wanted = [(number, f"{name}.{rest}") for rest, number in inner.get(name, ())]
+        wanted += [(numbers[name], name)] if name in numbers else []
+        for number, path in wanted:
+            if number not in added and (found := find(path)) is not None:
+                added.add(number)
+                _add(builder, number, *found)
     first, second = (_numbers(find(name), n) for name in known.location)
     return builder.build(known.space.places(first, second))
-
-
-def _wanted(columns: Mapping[str, Column], known: Vocabulary) -> Iterator[tuple[int, Column]]:
-    numbers, inner = known.names.numbers, known.names.inner
-    for name, column in columns.items():
-        if name in numbers:
-            yield numbers[name], column
-        for rest, number in inner.get(name, ()):
-            held = None if f"{name}.{rest}" in columns else _within(column, rest)
-            if held is not None:
-                yield number, held
 
 
 def _find(columns: Mapping[str, Column], name: str) -> Column | None:
