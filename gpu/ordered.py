@@ -14,7 +14,8 @@ from evflow.gpu.cells import EVERYWHERE, Cells
 from evflow.gpu.column import Column, Operands, Staging
 from evflow.gpu.device import Device
 from evflow.gpu.table import NEEDS_CHARS, NOBODY, coded, filter_columns, filter_values
-from evflow.matching.held import Held, with_room
+from evflow.matching.held import Held
+from evflow.matching.mapped import with_room
 from evflow.matching.moving import Moves
 from evflow.matching.rows import EventRows, Filters
 from evflow.matching.strings import Strings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching.mapped import mapped
+from evflow.matching.mapped import mapped, with_room
 from evflow.matching.moving import Moves
 from evflow.matching.rows import Filters
 from evflow.matching.space import Globe, Plane
@@ -160,13 +160,3 @@ def _sizes(filters: int, constraints: int) -> dict[str, int]:
     """How many rows each column has."""
     sizes = dict.fromkeys(_OF_FILTERS, filters) | dict.fromkeys(_OF_CONSTRAINTS, constraints)
     return {**sizes, "start": filters + 1}
-
-
-def with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
-    """A column with at least that many rows, or itself."""
-    if len(column) >= size:
-        return column
-    # Room that nothing has been written to takes no memory yet, and the next row is not to copy all others.
-    larger = np.empty((size * 3 // 2, *column.shape[1:]), column.dtype)
-    larger[: len(column)] = column
-    return larger

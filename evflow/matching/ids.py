@@ -21,6 +21,8 @@ NONE, SOME, ALL = 1, 2, 3
 _SHIFT = 12
 _BLOCK = 1 << _SHIFT
 
+_OR_TEXTS = "whole numbers, or texts alone,"
+
 Int32s = NDArray[np.int32]
 
 
@@ -96,16 +98,12 @@ class Ids:
         Raises:
             SubscriptionError: one is not an id, is in use, or is given twice.
         """
-        ids = _as_ids(given)
-        if len(ids) and int(ids.min()) < 0:
-            raise SubscriptionError(f"id {int(ids.min())}: expected 0 to {LARGEST}")
+        ids = checked_ids(given)
         for_known = ids[ids < len(self.areas)]
         taken = for_known[self.areas[for_known] != 0]
         if len(taken):
             raise SubscriptionError(f"id {int(taken[0])} is in use; unsubscribe it, or choose another")
         refuse_repeats(ids)
-        if len(ids):
-            self._fitting(int(ids.max()))
         return ids.astype(np.int32)
 
     def known(self, given: Any, repeats: bool = True) -> Int32s:
@@ -114,7 +112,7 @@ class Ids:
         Raises:
             SubscriptionError: one is not there, or twice where that makes no sense.
         """
-        ids = _as_ids(numbers_of(given, self.texts))
+        ids = _whole(numbers_of(given, self.texts))
         inside = (ids >= 0) & (ids < len(self.areas))
         if inside.all():
             inside = self.areas[ids] != 0
@@ -234,14 +232,30 @@ class Ids:
             at += int(self.filters[id])
 
 
-def _as_ids(given: Any) -> NDArray[np.int64]:
+def checked_ids(given: Any, expected: str = _OR_TEXTS) -> NDArray[np.int64]:
+    """Integers that may be ids.
+
+    Args:
+        given: as the user gave them.
+        expected: what an error says that they are.
+
+    Raises:
+        SubscriptionError: one may not, or they are not integers in one dimension.
+    """
+    ids = _whole(given, expected)
+    least, most = int(ids.min(initial=0)), int(ids.max(initial=0))
+    if least < 0 or most > LARGEST:
+        raise SubscriptionError(f"id {least if least < 0 else most}: expected 0 to {LARGEST}")
+    return ids
+
+
+def _whole(given: Any, expected: str = _OR_TEXTS) -> NDArray[np.int64]:
     array = np.asarray(given)
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise SubscriptionError(
-            "ids: expected whole numbers, or texts alone, in one dimension, found "
-            f"{array.dtype}, shape {array.shape}"
+            f"ids: expected {expected} in one dimension, found {array.dtype}, shape {array.shape}"
         )
     if array.dtype == np.uint64 and int(array.max()) > LARGEST:
         raise SubscriptionError(f"id {int(array.max())}: expected 0 to {LARGEST}")

@@ -1,4 +1,4 @@
-"""Arrays of files, mapped into memory."""
+"""Arrays of files, mapped into memory, and arrays that grow."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def mapped(path: Path) -> NDArray[Any]:
     """
     # A plain array, since numba and numpy are slower with the subclass that maps.
     return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+
+
+def with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
+    """A column with at least that many rows, or itself."""
+    if len(column) >= size:
+        return column
+    # Room that nothing has been written to takes no memory yet, and the next row is not to copy all others.
+    larger = np.empty((size * 3 // 2, *column.shape[1:]), column.dtype)
+    larger[: len(column)] = column
+    return larger

@@ -23,8 +23,7 @@ from evflow.matching.areas.overlap import Arrays
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.engine import Matches
-from evflow.matching.held import with_room
-from evflow.matching.mapped import mapped
+from evflow.matching.mapped import mapped, with_room
 from evflow.matching.rows import EventRows, Filters
 
 Int32s = NDArray[np.int32]

@@ -11,15 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.matching import kernels
-from evflow.matching.mapped import mapped
-
-_Element = TypeVar("_Element", bound=np.generic)
+from evflow.matching.mapped import mapped, with_room
 
 
 def utf8(text: str) -> bytes:
@@ -87,10 +84,8 @@ class Strings:
     def _reserve(self, count: int, size: int) -> None:
         """Makes room for ``count`` more strings of ``size`` bytes in all."""
         there, used = len(self), len(self.data)
-        if used + size > len(self._data):
-            self._data = _grown(self.data, max(used + size, 2 * used))
-        if there + count + 1 > len(self._offsets):
-            self._offsets = _grown(self.offsets, max(there + count, 2 * there) + 1)
+        self._data = with_room(self._data, used + size)
+        self._offsets = with_room(self._offsets, there + count + 1)
         needed = max(16, 1 << (2 * (there + count)).bit_length())
         if needed > len(self._slots) or (there and not self._slots.any()):
             self._slots = np.zeros(max(needed, len(self._slots)), np.uint64)
@@ -128,9 +123,3 @@ class Strings:
     def load(self, folder: Path) -> None:
         """Takes what ``save`` wrote, mapped copy-on-write."""
         self._take(mapped(folder / "string_data.npy"), mapped(folder / "string_offsets.npy"))
-
-
-def _grown(array: NDArray[_Element], size: int) -> NDArray[_Element]:
-    larger = np.zeros(size, array.dtype)
-    larger[: len(array)] = array
-    return larger

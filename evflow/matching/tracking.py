@@ -14,7 +14,7 @@ from evflow.events.gather import places_of, starts_of
 from evflow.matching import stays
 from evflow.matching.encoding.keys import GOOD, LACKING, LONG, LONGEST, Words, keys_of_column, widened
 from evflow.matching.engine import Matches
-from evflow.matching.ids import LARGEST
+from evflow.matching.ids import LARGEST, checked_ids
 from evflow.outside import from_msgpack, shown
 
 _VERSION = 1
@@ -226,7 +226,7 @@ class Tracker:
         Raises:
             SubscriptionError: one is not an id.
         """
-        given = _checked(np.asarray(ids))
+        given = checked_ids(ids, "whole numbers")
         if not len(given) or not len(self):
             return
         if (top := int(given.max()) + 1) > len(self._ended):
@@ -313,20 +313,6 @@ class Tracker:
         vars(self).update(vars(fresh))
 
 
-def _checked(ids: NDArray[Any]) -> Int64s:
-    """Ids as the user gave them."""
-    if not ids.size:
-        return np.empty(0, np.int64)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise SubscriptionError(
-            f"ids: expected whole numbers in one dimension, found {ids.dtype}, shape {ids.shape}"
-        )
-    least, most = int(ids.min()), int(ids.max())
-    if least < 0 or most > LARGEST:
-        raise SubscriptionError(f"id {least if least < 0 else most}: expected 0 to {LARGEST}")
-    return ids.astype(np.int64, copy=False)
-
-
 def _check(matches: Matches) -> None:
     """Refuses what would lead out of arrays."""
     if not isinstance(matches, Matches):
@@ -334,7 +320,7 @@ def _check(matches: Matches) -> None:
             f"matches: expected Matches, as Matcher.match_batch gives it, found {shown(matches)}"
         )
     offsets, ids = np.asarray(matches.offsets), np.asarray(matches.ids)
-    _checked(ids)
+    checked_ids(ids, "whole numbers")
     rising = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) > 0
     if not (rising and offsets[0] == 0 and offsets[-1] == ids.size and (offsets[1:] >= offsets[:-1]).all()):
         raise SubscriptionError(f"offsets of matches: expected offsets that rise from 0 to {ids.size}")

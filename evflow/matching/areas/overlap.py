@@ -84,26 +84,15 @@ def overlaps(first: Any, second: Any, pairs: tuple[ArrayLike, ArrayLike] | None 
     return out.view(np.bool_)
 
 
-Arrays = tuple[
-    NDArray[np.uint8],
-    NDArray[np.float64],
-    NDArray[np.int64],
-    NDArray[np.int64],
-    NDArray[np.int64],
-    NDArray[np.float64],
-]
+Arrays = tuple[Any, Any, Any, Any, Any, Any]
+"""Kind, numbers, first and last ring, rings, corners."""
 
 
 def arrays(columns: AreaColumns) -> Arrays:
     """The columns as kernels take them."""
-    return (
-        np.ascontiguousarray(columns.kind),
-        np.ascontiguousarray(columns.numbers),
-        np.ascontiguousarray(columns.start[:-1]),
-        np.ascontiguousarray(columns.start[1:]),
-        np.ascontiguousarray(columns.rings),
-        np.ascontiguousarray(columns.corners),
-    )
+    held = columns.kind, columns.numbers, columns.rings, columns.corners
+    kind, numbers, rings, corners = map(np.ascontiguousarray, held)
+    return kind, numbers, columns.start[:-1].copy(), columns.start[1:].copy(), rings, corners
 
 
 def _same(first: str | None, second: str | None) -> None:
