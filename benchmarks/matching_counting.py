@@ -17,7 +17,7 @@ from evflow.matching.strings import Strings
 from evflow.matching.twophase.cluster import Counters
 from evflow.matching.twophase.compiled import Int, Rows, Words, kernel
 from evflow.matching.twophase.engine import TwoPhaseEngine
-from evflow.matching.twophase.predicates import Arranged, Families
+from evflow.matching.twophase.predicates import NEVER, Constraints, arrange
 from evflow.matching.twophase.scratch import Attribute, Satisfied, append, satisfies
 
 __all__ = ["ConstraintLists", "Counting", "ListArrays", "find_in_lists"]
@@ -67,17 +67,18 @@ def find_in_lists(
     return stop
 
 
-class ConstraintLists(Arranged):
+class ConstraintLists:
     """Distinct constraints, one list an attribute."""
 
+    last_test = NEVER
     find = staticmethod(find_in_lists)
 
-    @staticmethod
-    def _made(families: Families, strings: Strings) -> ListArrays:
+    def __init__(self, of: Constraints) -> None:
+        families, self.predicate = arrange(of)
         sizes = np.diff(families.first)
         names = np.repeat(families.name, sizes)
         start = np.searchsorted(names, np.arange(int(names.max(initial=-1)) + 2)).astype(np.int32)
-        return ListArrays(start, np.repeat(families.test, sizes), families.number, families.text)
+        self.arrays = ListArrays(start, np.repeat(families.test, sizes), families.number, families.text)
 
     @staticmethod
     def sizes(arrays: ListArrays) -> dict[str, int]:

@@ -9,7 +9,6 @@ Phase two gets pairs: which predicates each filter has, each once.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,29 +143,6 @@ def arrange(of: Constraints) -> tuple[Families, NDArray[np.int32]]:
     one, of_family = order[new], order[new_family]
     first = np.append(predicate[of_family], np.int32(len(one)))
     return Families(name[of_family], test[of_family], first, number[one], text[one]), predicate
-
-
-class Arranged(ABC):
-    """A structure of phase one whose predicates are numbered as ``arrange`` does.
-
-    Args:
-        of: the constraints that it is built of.
-
-    Attributes:
-        arrays: what its kernel reads.
-        predicate: int32: the predicate of each constraint.
-    """
-
-    last_test = NEVER
-
-    def __init__(self, of: Constraints) -> None:
-        families, self.predicate = arrange(of)
-        self.arrays = self._made(families, of.strings)
-
-    @staticmethod
-    @abstractmethod
-    def _made(families: Families, strings: Strings) -> Any:
-        """The arrays of these families, and of these operands."""
 
 
 UNREACHABLE = 255

@@ -28,9 +28,9 @@ from evflow.matching.twophase.predicates import (
     PREFIX,
     SUFFIX,
     TEXTS,
-    Arranged,
     Constraints,
     Families,
+    arrange,
     number_keys,
 )  # fmt: skip
 from evflow.matching.twophase.scratch import Attribute, Satisfied, append, emit
@@ -250,18 +250,23 @@ def find_in_trie(
     return stop
 
 
-class Trie(Arranged):
-    """The predicates of constraints as a trie."""
+class Trie:
+    """The predicates of constraints as a trie.
+
+    Args:
+        of: the constraints.
+
+    Attributes:
+        arrays: the trie.
+        predicate: int32: the predicate of each constraint.
+    """
 
     last_test = EXISTS  # filters with a later one are tested one by one
     find = staticmethod(find_in_trie)
 
     def __init__(self, of: Constraints) -> None:
-        super().__init__(of._replace(name=_spelt_names(of.name)))
-
-    @staticmethod
-    def _made(families: Families, strings: Strings) -> TrieArrays:
-        return _branched(*_spelt(families, strings))
+        families, self.predicate = arrange(of._replace(name=_spelt_names(of.name)))
+        self.arrays = _branched(*_spelt(families, of.strings))
 
     @staticmethod
     def sizes(arrays: TrieArrays) -> dict[str, int]:
