@@ -285,10 +285,12 @@ def trouble_with(variable: Variable, blocks: Mapping[int, Block], gaps: bool = F
     """Why blocks, by rank, do not make a whole step of their variable, in words; "" if they do. With
     ``gaps``, elements may be missing."""
     reaching: list[int] = []
-    # By their first rows: only blocks that still reach into a row can overlap there.
-    for rank in sorted((r for r in blocks if blocks[r].nbytes), key=lambda r: (blocks[r].offset, r)):
+    own = [rank for rank in blocks if blocks[rank].nbytes]
+    # Along the dimension that they divide most, only blocks that still reach into a place can overlap there.
+    d = max(range(len(variable.shape)), key=lambda side: len({blocks[r].offset[side] for r in own}))
+    for rank in sorted(own, key=lambda r: (blocks[r].offset[d], blocks[r].offset, r)):
         block = blocks[rank]
-        reaching = [r for r in reaching if blocks[r].offset[0] + blocks[r].shape[0] > block.offset[0]]
+        reaching = [r for r in reaching if blocks[r].offset[d] + blocks[r].shape[d] > block.offset[d]]
         for other in reaching:
             if block.overlaps(blocks[other]):
                 which = f"the block of rank {rank} at {block.offset} overlaps that of rank {other}"

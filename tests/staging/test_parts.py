@@ -15,7 +15,7 @@ from evflow.errors import StagingError
 from evflow.staging import All, AvoidCongestion, ConstantDrain, InOrder, RateLimit, Scheduler, Stage, Variable
 from evflow.staging.gathering import Gathering, Part
 from evflow.staging.messages import Ready
-from evflow.staging.model import by_name, trouble_with
+from evflow.staging.model import Block, by_name, trouble_with
 from evflow.staging.pulling import Piece, Pulling
 from tests.examples import tried
 
@@ -23,6 +23,19 @@ CUBE = Variable("cube", "u1", (4, 3, 5))
 ROWS = Variable("rows", "i2", (None, 2))
 
 _sides = st.tuples(*(st.tuples(st.integers(0, n - 1), st.integers(1, n)) for n in (4, 3, 5)))
+
+
+@pytest.mark.parametrize("beside", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
+def test_blocks_that_only_touch_are_not_compared_with_each_other(beside: Any, monkeypatch: Any) -> None:
+    many = 500
+    sizes = tuple(many if side else 4 for side in beside)
+    plates = Variable("plates", "u1", sizes)
+    shape = tuple(1 if side else 4 for side in beside)
+    blocks = {rank: plates.block(shape, tuple(rank * side for side in beside)) for rank in range(many)}
+    overlaps = mock.Mock(return_value=False)
+    monkeypatch.setattr(Block, "overlaps", overlaps)
+    assert trouble_with(plates, blocks) == ""
+    assert overlaps.call_count < many
 
 
 @settings(max_examples=tried(60), deadline=None)
