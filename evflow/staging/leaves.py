@@ -338,6 +338,12 @@ def tree(
         >>> sorted(graph.stones)
         ['fates of left', 'fates of right', 'leaf of left', 'leaf of right', 'root']
     """
+    fits = isinstance(nodes, Mapping) and all(
+        isinstance(near, tuple | list) and len(near) == 2 for near in nodes.values()
+    )
+    expect(isinstance(variables, Iterable), "tree: variables", variables, "a list of Variable")
+    expect(fits, "tree: nodes", nodes, "name of a node → the path at which it listens, and its ranks")
+    expect(isinstance(root, str) and root, "tree: root", root, "the name of a node")
     variables = list(variables)
     ranks = {node: own for node, (_, own) in nodes.items()}
     common: dict[str, Any] = {"patience": patience, "live": live}

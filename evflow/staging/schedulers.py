@@ -123,7 +123,8 @@ class InOrder(Scheduler, tag=True):
     key: tuple[str, ...] = ("step", "rank")
 
     def __post_init__(self) -> None:
-        fits = sorted(self.key) == ["rank", "step"]
+        listed = isinstance(self.key, tuple | list)
+        fits = listed and tuple(self.key) in (("step", "rank"), ("rank", "step"))
         expect(fits, "in order: key", self.key, "('step', 'rank') or ('rank', 'step')")
 
     def order(self, offer: Offer) -> tuple[Any, ...]:

@@ -86,7 +86,7 @@ class Sending:
         if self.refused:
             raise StagingError(f"{what}: the staging node has refused this writer: {self.refused}")
         if step <= self._newest or step >= 1 << 62:
-            raise StagingError(f"{what}: expected a number above {self._newest}")
+            raise StagingError(f"{what}: expected a number above {self._newest}, and below 2**62")
         for other in [other for other, held in self.held.items() if not held.announced]:
             raise StagingError(f"{what}: expected step {other} to be complete before")
         size = layout(blocks)[1]

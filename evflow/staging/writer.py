@@ -22,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from evflow.closing import Closing
+from evflow.disk import advice
 from evflow.errors import StagingError
 from evflow.forked import leave_to_parent, renew
 from evflow.net.node.arena import SEALS
@@ -37,7 +38,7 @@ from evflow.staging.model import (
     check_path,
     expect,
 )
-from evflow.staging.sending import MOST_SPILLED, MOST_STEPS, TABLE, Full, Sending
+from evflow.staging.sending import MOST_SPILLED, MOST_STEPS, TABLE, Full, Held, Sending
 
 __all__ = ["Writer"]
 
@@ -104,7 +105,8 @@ class Writer(Closing):
         fits = full in ("block", "drop oldest", "spill") and (full == "spill") == (spill is not None)
         expected = "'block', 'drop oldest', or 'spill' with a folder"
         expect(fits, "writer: full and spill", (full, spill), expected)
-        expect(spill is None or Path(spill).is_dir(), "writer: spill", spill, "a folder that exists")
+        fits = spill is None or (isinstance(spill, str | Path) and Path(spill).is_dir())
+        expect(fits, "writer: spill", spill, "a folder that exists")
         expect(isinstance(disk, int) and disk >= 0, "writer: disk", disk, "bytes, 0 or more")
         check_path("writer: at", at)
         # The working directory of the process may change.
@@ -165,9 +167,8 @@ class Writer(Closing):
         Raises:
             StagingError: a block is not one of these variables, the number does not rise, the time is not
                 finite, the step before is not complete, the writer is closed, the step is larger than the
-                budget, there was no room in time (the error says why), or the staging node refuses
-                the writer.
-            OSError: a file cannot be written to ``spill``.
+                budget, there was no room in time (the error says why), a file cannot be written to
+                ``spill``, or the staging node refuses the writer.
         """
         number, time = self._numbers(number, time)
         with self._lock:
@@ -181,10 +182,7 @@ class Writer(Closing):
         try:
             memory: Any = self._memory
             if held.spilled:
-                held.file = tempfile.TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the step
-                # All of it now: writing to a mapped file on a full disk would end the process.
-                os.posix_fallocate(held.file.fileno(), 0, held.size)
-                memory = mmap.mmap(held.file.fileno(), held.size)
+                memory = self._file_of(held)
             places = layout(held.ready.blocks)[0]
             yield {
                 block.variable: block.view(memory, held.ready.start + start)
@@ -218,7 +216,6 @@ class Writer(Closing):
         Raises:
             StagingError: as of ``step``; an array has another dtype than its variable or masked elements, an
                 offset is not of integers.
-            OSError: as of ``step``.
 
         Example:
             >>> import numpy as np
@@ -235,6 +232,18 @@ class Writer(Closing):
         with self.step(number, blocks, time=time, timeout=timeout) as places:
             for name, (array, _) in arrays.items():
                 places[name][...] = array
+
+    def _file_of(self, held: Held) -> mmap.mmap:
+        """Makes the file of a step that is spilled."""
+        try:
+            held.file = tempfile.TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the step
+            # All of it now: writing to a mapped file on a full disk would end the process.
+            os.posix_fallocate(held.file.fileno(), 0, held.size)
+            return mmap.mmap(held.file.fileno(), held.size)
+        except OSError as error:
+            what = f"step {held.ready.step} of rank {self._sending.hello.rank}"
+            why = f"cannot be written to a file in {self._spill}: {error}; {advice(error)}"
+            raise StagingError(f"{what} {why}") from None
 
     def _numbers(self, number: Any, time: Any) -> tuple[int, float]:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -325,7 +334,7 @@ class Writer(Closing):
 
     def _wait(self, ready: Callable[[], T | None], timeout: float | None) -> T:
         """What ``ready`` gives, once that is not None; the lock is held."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = _end(timeout)
         # Who waits for room is not disturbed.
         phase = int(self._table[0])
         try:
@@ -416,6 +425,15 @@ class Writer(Closing):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket = None
             self._sending.disconnected()
+
+
+def _end(timeout: Any) -> float:
+    """When a wait of so many seconds ends, on the clock that only goes forward."""
+    end = math.inf if timeout is None else math.nan
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        end = time.monotonic() + float(timeout)
+    expect(not math.isnan(end), "writer: timeout", timeout, "seconds, or None")
+    return end
 
 
 def _block(what: str, name: str, given: Any) -> Block:

@@ -116,13 +116,21 @@ def test_a_staging_node_of_another_area_is_refused(tmp_path: Path, other: dict[s
     [
         ({}, "nodes"), ({"a": ("a", range(1, 2))}, "a range from 0 on"), ({"a": ("a", [0, 0])}, "a range of"),
         ({"a": ("a", range(2)), "b": ("b", range(3, 4))}, "a range from 2 on"),
-        ({"a": ("a", 7)}, "a range of"),
+        ({"a": ("a", 7)}, "a range of"), ({"a": "a"}, "nodes"), ({"a": ("a",)}, "nodes"), (["a"], "nodes"),
+        (None, "nodes None: expected name of a node"),
         ({"a": ("a" * 101, range(1))}, "a path of 1 to 100 bytes"),
     ],
 )  # fmt: skip
 def test_staging_nodes_have_all_ranks_in_order(nodes: Any, words: str) -> None:
     with pytest.raises(StagingError, match=words):
         tree([Variable("heat", "f8", (4,))], nodes, "run.h5", root="disk")
+
+
+@pytest.mark.parametrize("wrong", [{"root": None}, {"root": 5}, {"variables": None}, {"variables": 5}])
+def test_a_tree_without_a_root_or_variables_is_refused(wrong: Any) -> None:
+    given = {"variables": [HEAT], "nodes": {"a": ("a", range(2))}, "store": "run.h5", "root": "a"} | wrong
+    with pytest.raises(StagingError, match=rf"tree: {next(iter(wrong))} (None|5): expected"):
+        tree(**given)
 
 
 def test_a_staging_node_that_makes_no_sense_is_refused() -> None:

@@ -198,3 +198,11 @@ def test_wrong_scheduler_is_refused(wrong: Any) -> None:
 def test_all_expects_a_list_of_schedulers(wrong: Any) -> None:
     with pytest.raises(StagingError, match=r"all: schedulers .*expected a list of one or more"):
         All(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [5, None, "step", ("step",), ("rank", "rank"), ("step", 3), [["step"], "rank"]]
+)
+def test_in_order_expects_one_of_two_keys(wrong: Any) -> None:
+    with pytest.raises(StagingError, match=r"in order: key .*: expected \('step', 'rank'\) or"):
+        InOrder(wrong)

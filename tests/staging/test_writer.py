@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import select
@@ -91,6 +92,7 @@ def test_a_writer_that_could_never_connect_is_not_made(tmp_path: Path) -> None:
         ({"budget": 1 << 60}, "budget 1152921504606846976: no memory"), ({"budget": 1 << 70}, "no memory"),
         ({"full": "spill", "spill": "nowhere/at/all"}, "spill 'nowhere/at/all': expected a folder"),
         ({"full": "spill", "spill": __file__}, "expected a folder"),
+        ({"full": "spill", "spill": 5}, "spill 5: expected a folder"),
         ({"disk": -1}, "disk -1: expected bytes"),
     ],
 )  # fmt: skip
@@ -99,6 +101,54 @@ def test_room_that_no_host_gives_is_refused_at_once(wrong: Any, why: str) -> Non
     with pytest.raises(StagingError, match=why):
         Writer("nobody", 0, 1, [FEW], **{"budget": 1 << 16} | wrong)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("wrong", ["soon", [], math.nan, 10**400])
+def test_a_timeout_that_is_not_a_number_of_seconds_is_refused_and_nothing_is_begun(wrong: Any) -> None:
+    writer = Writer("nobody", 0, 1, [FEW], budget=1 << 16)
+    with pytest.raises(StagingError, match=r"writer: timeout .*: expected seconds, or None"):
+        writer.write(0, ONES, timeout=wrong)
+    with pytest.raises(StagingError, match=r"writer: timeout .*: expected seconds, or None"):
+        writer.drain(wrong)
+    writer.write(0, ONES, timeout=np.float32(1))
+    with pytest.raises(StagingError, match="is not safe yet"):
+        writer.close(timeout=0.0001)
+
+
+def test_a_number_that_is_too_great_is_refused_with_the_bound() -> None:
+    writer = Writer("nobody", 0, 1, [FEW], budget=1 << 16)
+    with pytest.raises(StagingError, match=r"a number above -1, and below 2\*\*62"):
+        writer.write(1 << 62, ONES)
+    writer.close()
+
+
+def test_a_disk_without_room_to_spill_is_told_and_the_step_may_be_written_again(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    settings: Any = {"budget": 4096 + 64, "full": "spill", "spill": tmp_path}
+    writer, other = (Writer(tmp_path / "socket", rank, 2, [FEW], **settings) for rank in range(2))
+    writer.write(0, ONES)
+
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        before = len(os.listdir("/proc/self/fd"))
+        why = (
+            rf"step 1 of rank 0 cannot be written to a file in {tmp_path}: .*No space.*make room on its disk"
+        )
+        with pytest.raises(StagingError, match=why):
+            writer.write(1, ONES)
+        assert len(os.listdir("/proc/self/fd")) == before
+    writer.write(1, ONES)
+    for step in range(2):
+        other.write(step, {})
+    graph, _ = staged(tmp_path, variables=[FEW])
+    with graph.run():
+        writer.close(20)
+        other.close(20)
+    assert writer.fates() == other.fates() == [(0, ""), (1, "")]
 
 
 def test_relative_paths_hold_where_the_working_directory_changes(tmp_path: Path, monkeypatch: Any) -> None:
