@@ -274,28 +274,86 @@ def test_another_name_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path / "run.nc", VARIABLES)
 
 
+LARGE = by_name((Variable("large", "f8", (500, 200)),))
+
+
+def large(step: int, columns: int) -> Part:
+    """A step of which each writer has some columns; no filter makes it smaller."""
+    made, width = Part(step, {0.0}), 200 // columns
+    for rank in range(columns):
+        made.blocks[rank] = (LARGE["large"].block((500, width), (0, rank * width)),)
+        made.data[rank] = [np.random.default_rng([step, rank]).random((500, width))]
+        made.lives[rank] = 7
+    return made
+
+
+def check_large(store: Path, columns: int, steps: list[int]) -> None:
+    found = opened(store).large.values
+    expected = [np.hstack([data for (data,) in large(step, columns).data.values()]) for step in steps]
+    assert found.tobytes() == np.array(expected).tobytes()
+
+
 @KINDS
-def test_a_step_that_the_disk_has_no_room_for_succeeds_later(tmp_path: Path, name: str) -> None:
-    large = by_name((Variable("large", "f8", (500, 200)),))
-
-    def made(step: int) -> Part:
-        block = large["large"].block((500, 200))
-        return Part(step, {0.0}, {0: (block,)}, {0: [np.full(block.shape, float(step))]})
-
-    store = open_store(tmp_path / name, large)
+@pytest.mark.parametrize(("columns", "compression"), [(1, 0), (4, 0), (4, 1)])
+def test_a_step_that_the_disk_has_no_room_for_succeeds_later(
+    tmp_path: Path, name: str, columns: int, compression: int
+) -> None:
+    store, made = open_store(tmp_path / name, LARGE, compression), partial(large, columns=columns)
     store.commit(made(0))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         for _ in range(2):
             with pytest.raises(OSError, match="too large"):
                 store.commit(made(1))
-            assert opened(tmp_path / name).step.values.tolist() == [0]
+            check_large(tmp_path / name, columns, [0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     store.commit(made(1))
     store.close()
-    assert opened(tmp_path / name).large.values[:, 7, 7].tolist() == [0, 1]
+    check_large(tmp_path / name, columns, [0, 1])
+
+
+@pytest.mark.parametrize(("columns", "compression"), [(1, 0), (4, 0), (1, 1), (4, 1)])
+def test_hdf5_never_meets_a_disk_that_becomes_full(tmp_path: Path, columns: int, compression: int) -> None:
+    """It ends the process then, if not at once, so all that it makes goes through memory."""
+    real = os.writev
+
+    def full(*given: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with mock.patch("os.writev", full), pytest.raises(OSError, match="No space left"):
+        open_store(tmp_path / "run.h5", LARGE, compression)
+    store = open_store(tmp_path / "run.h5", LARGE, compression)
+    for step in range(2):
+        with mock.patch("os.writev", full):
+            for _ in range(2):
+                with pytest.raises(OSError, match="No space left"):
+                    store.commit(large(step, columns))
+        with mock.patch("os.writev", lambda file, data: real(file, [bytes(data[0][:5000])])):
+            store.commit(large(step, columns))
+    store.close()
+    check_large(tmp_path / "run.h5", columns, [0, 1])
+
+
+@pytest.mark.parametrize(("most", "missing"), [(1, ()), (3 * 9 * 4 * 2 + 1, (2,)), (1 << 20, (0, 1, 3))])
+def test_blocks_of_any_place_become_one_array(tmp_path: Path, most: int, missing: tuple[int, ...]) -> None:
+    cube = Variable("cube", "i2", (7, 9, 4))
+    whole = np.arange(7 * 9 * 4, dtype="i2").reshape(7, 9, 4)
+    sides = [(slice(0, 4), slice(0, 9)), (slice(4, 7), slice(0, 2)), (slice(4, 6), slice(2, 9))]
+    sides.append((slice(6, 7), slice(2, 9)))
+    made, expected = Part(0, {0.0}, missing=missing), np.full_like(whole, -32768)
+    for rank, (y, x) in enumerate(sides):
+        if rank not in missing:
+            block = cube.block(whole[y, x].shape, (y.start, x.start, 0))
+            made.blocks[rank], made.data[rank] = (block,), [whole[y, x].copy()]
+            made.lives[rank], expected[y, x] = 7, whole[y, x]
+    store = open_store(tmp_path / "run.h5", by_name((cube,)))
+    with mock.patch("evflow.staging.stores.MOST_SLAB", most):
+        store.commit(made)
+    store.close()
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert file["cube"][0].tobytes() == expected.tobytes()
 
 
 @KINDS

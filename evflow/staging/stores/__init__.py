@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ __all__ = ["Store", "open_store"]
 
 MOST_CHUNK = 1 << 30
 """Bytes of a chunk: HDF5 has none of 4 GiB, and Blosc none of 2."""
+
+
+MOST_SLAB = 1 << 26
+"""Bytes of a step that are put together at a time, and one row at least."""
 
 
 class Store:
@@ -131,6 +135,25 @@ def runs(part: Part, variable: Variable, shape: Shape) -> list[Any] | None:
     return (
         [found[at] for at in sorted(found)] if sum(data.nbytes for data in found.values()) == whole else None
     )
+
+
+def slabs(part: Part, variable: Variable, shape: Shape) -> Iterator[Any]:
+    """The elements of a variable in a step, some rows after the other, whatever blocks they are in.
+
+    Args:
+        part: the step.
+        variable: the variable.
+        shape: of all of it in this step.
+    """
+    found, dtype = places(part, variable.name), np.dtype(f"<{variable.dtype}")
+    rows = max(1, MOST_SLAB // (dtype.itemsize * math.prod(shape[1:])))
+    for first in range(0, shape[0], rows):
+        made = np.full((min(rows, shape[0] - first), *shape[1:]), fill_value(dtype))
+        for (side, *rest), block in found:
+            low, high = max(side.start, first), min(side.stop, first + len(made))
+            if low < high:
+                made[(slice(low - first, high - first), *rest)] = block[low - side.start : high - side.start]
+        yield made
 
 
 def chunked(

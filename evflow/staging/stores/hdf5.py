@@ -2,8 +2,9 @@
 
 A step is written to ``NAME.steps/.new``, brought to the disk, and renamed to ``NAME.steps/NUMBER.h5``: no
 reader ever opens a file that somebody writes, and a kill at any moment leaves the earlier steps as they are.
-Steps of the same writers and shapes differ in their raw data only. So HDF5 makes the first of them, and all
-others are written as its bytes with other data, where each block is in one piece of the file.
+HDF5 makes files in memory only: it ends the process where a disk is full in the middle of a file.
+Steps of the same writers and shapes differ in their raw data only, where they are not compressed. So HDF5
+makes one of them without raw data, and each step is written as the bytes of that with its own data.
 
 ``NAME.h5`` is written once. Its virtual datasets name their sources by a pattern, so HDF5 finds the steps
 that are there whenever the file is opened. The layout is that of netCDF-4, which ``h5netcdf`` reads.
@@ -11,8 +12,12 @@ that are there whenever the file is opened. The layout is that of netCDF-4, whic
 
 from __future__ import annotations
 
+import mmap
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -21,10 +26,15 @@ from h5py import h5d, h5p, h5s, h5t
 from evflow.errors import StagingError
 from evflow.staging.gathering import Part
 from evflow.staging.model import Shape, Variable, whole_shape
-from evflow.staging.stores import Store, chunked, fill_value, places, publish, runs
+from evflow.staging.stores import Store, chunked, fill_value, publish, runs, slabs
 from evflow.staging.stores.direct import LARGE, PAGE, write_file
 
 _PLAIN = "This is a netCDF dimension but not a netCDF variable."
+
+_METADATA = 1 << 26
+"""Bytes that what is not raw data stays below, by far, in any file."""
+
+T = TypeVar("T")
 
 
 class Hdf5Store(Store):
@@ -61,81 +71,75 @@ class Hdf5Store(Store):
             "step": np.array([part.step], np.int64),
             "time": np.array(list(part.times)[:1], np.float64),
         }
-        data: dict[str, Any] = {name: runs(part, variables[name], shape) for name, shape in shapes.items()}
-        plain = not self._compression and None not in data.values()
-        # A file that could not be closed may still be open.
-        self._new.unlink(missing_ok=True)
-        try:
-            # All that the form depends on.
-            key = (shapes, news, part.missing)
-            if not plain:
-                self._write(part, news, own, shapes)
-            else:
-                if key != self._key:
-                    self._form, self._key = self._write(part, news, own, shapes, True), key
-                data |= {name: [value] for name, value in own.items()}
-                pieces = (data[piece] if isinstance(piece, str) else [piece] for piece in self._form)
-                write_file(self._new, chain.from_iterable(pieces))
-            publish(self._new, self._folder / f"{len(self.done)}.h5")
-        except RuntimeError as error:
-            # So h5py says that a file could not be closed since its disk is full.
-            raise OSError(str(error)) from error
+        fill = partial(self._fill, part=part, news=news, own=own, shapes=shapes)
+        room = 2 * part.nbytes + _METADATA
+        # All that the form depends on.
+        key = (shapes, news, part.missing)
+        pieces: Iterable[Any]
+        if self._compression:
+            pieces = [_in_memory(fill, room)[0]]
+        else:
+            if key != self._key:
+                self._form, self._key = _form(*_in_memory(fill, room)), key
+            pieces = chain.from_iterable(
+                self._elements(part, piece, own, shapes) if isinstance(piece, str) else [piece]
+                for piece in self._form
+            )
+        write_file(self._new, pieces)
+        publish(self._new, self._folder / f"{len(self.done)}.h5")
         self._add(part.step, news, part.missing)
 
-    def _write(
-        self,
-        part: Part,
-        news: dict[int, int],
-        own: dict[str, Any],
-        shapes: dict[str, Shape],
-        form: bool = False,
-    ) -> list[bytes | str]:
-        """Makes the file of a step. As a ``form`` it has no elements of variables, and its pieces are given:
-        bytes, and names of datasets where their elements stand."""
-        with h5py.File(
-            self._new, "w", libver="v110", alignment_threshold=LARGE, alignment_interval=PAGE
-        ) as file:
-            file.attrs["missing"] = np.array(part.missing, np.int64)
-            file.attrs["writers"] = np.array([*news.items()], np.int64).reshape(-1, 2)
-            file.create_dataset("step", data=own["step"]).make_scale("step")
-            file.create_dataset("time", data=own["time"])
-            for name, variable in self._variables.items():
-                shape, found, given = shapes[name], places(part, name), dict[str, Any]()
-                dtype = np.dtype(f"<{variable.dtype}")
-                if form:
-                    found, given["dcpl"] = [], h5p.create(h5p.DATASET_CREATE)
-                    given["dcpl"].set_alloc_time(h5d.ALLOC_TIME_EARLY)
-                    given["dcpl"].set_fill_time(h5d.FILL_TIME_NEVER)
-                elif self._compression and 0 not in shape:
-                    chunk, found = chunked(part, variable, shape)
-                    given = {"chunks": (1, *chunk), "shuffle": True, "compression": self._compression}
-                made = file.create_dataset(name, (1, *shape), dtype, fillvalue=fill_value(dtype), **given)
-                for where, block in found:
-                    made.write_direct(block, dest_sel=(0, *where))
-                _describe(file, made, variable, shape)
-            raw = [(file[name].id.get_offset(), file[name].nbytes, name) for name in (*own, *shapes) if form]
-        pieces, end = list[bytes | str](), 0
-        with self._new.open("rb") as made:
-            for start, size, name in sorted(one for one in raw if one[1]):
-                made.seek(end)
-                pieces += [made.read(start - end), name]
-                end = start + size
-            made.seek(end)
-            return [*pieces, made.read()] if form else []
+    def _elements(
+        self, part: Part, name: str, own: dict[str, Any], shapes: dict[str, Shape]
+    ) -> Iterable[Any]:
+        """The elements of a dataset of a step, one buffer behind the other."""
+        if name in own:
+            return [own[name]]
+        found = runs(part, self._variables[name], shapes[name])
+        return slabs(part, self._variables[name], shapes[name]) if found is None else found
+
+    def _fill(
+        self, file: h5py.File, part: Part, news: dict[int, int], own: dict[str, Any], shapes: dict[str, Shape]
+    ) -> list[tuple[int, int, str]]:
+        """Makes a step in a file. It is complete if it is compressed; otherwise it lacks the elements, and
+        gives where they stand: start, bytes and name."""
+        file.attrs["missing"] = np.array(part.missing, np.int64)
+        file.attrs["writers"] = np.array([*news.items()], np.int64).reshape(-1, 2)
+        file.create_dataset("step", data=own["step"]).make_scale("step")
+        file.create_dataset("time", data=own["time"])
+        for name, variable in self._variables.items():
+            shape, found, given = shapes[name], list[Any](), dict[str, Any]()
+            dtype = np.dtype(f"<{variable.dtype}")
+            if not self._compression:
+                given["dcpl"] = h5p.create(h5p.DATASET_CREATE)
+                given["dcpl"].set_alloc_time(h5d.ALLOC_TIME_EARLY)
+                given["dcpl"].set_fill_time(h5d.FILL_TIME_NEVER)
+            elif 0 not in shape:
+                chunk, found = chunked(part, variable, shape)
+                given = {"chunks": (1, *chunk), "shuffle": True, "compression": self._compression}
+            made = file.create_dataset(name, (1, *shape), dtype, fillvalue=fill_value(dtype), **given)
+            for where, block in found:
+                made.write_direct(block, dest_sel=(0, *where))
+            _describe(file, made, variable, shape)
+        if self._compression:
+            return []
+        return [(file[name].id.get_offset(), file[name].nbytes, name) for name in (*own, *shapes)]
 
     def _join(self) -> None:
         made = self._path.with_name(f".{self._path.name}.new")
-        with h5py.File(made, "w", libver="v110") as file:
-            file.attrs["evflow"] = self._note
-            self._virtual(file, "step", "i8", ())
-            self._virtual(file, "time", "f8", ())
-            file["step"].make_scale("step")
-            file["time"].dims[0].attach_scale(file["step"])
-            for name, variable in self._variables.items():
-                if not variable.open:
-                    shape = whole_shape(variable, ())
-                    _describe(file, self._virtual(file, name, variable.dtype, shape), variable, shape)
+        write_file(made, [_in_memory(self._fill_join, _METADATA)[0]])
         publish(made, self._path)
+
+    def _fill_join(self, file: h5py.File) -> None:
+        file.attrs["evflow"] = self._note
+        self._virtual(file, "step", "i8", ())
+        self._virtual(file, "time", "f8", ())
+        file["step"].make_scale("step")
+        file["time"].dims[0].attach_scale(file["step"])
+        for name, variable in self._variables.items():
+            if not variable.open:
+                shape = whole_shape(variable, ())
+                _describe(file, self._virtual(file, name, variable.dtype, shape), variable, shape)
 
     def _virtual(self, file: h5py.File, name: str, dtype: str, shape: Shape) -> h5py.Dataset:
         """A dataset over all steps; ``%b`` in the name of its source stands for 0, 1, 2 and so on."""
@@ -150,6 +154,31 @@ class Hdf5Store(Store):
         made.set_virtual(space, f"{folder}/%b.h5".encode(), name.encode(), source)
         kind = h5t.py_create(np.dtype(f"<{dtype}"), logical=True)
         return h5py.Dataset(h5d.create(file.id, name.encode(), kind, h5s.create_simple(whole, most), made))
+
+
+def _in_memory(fill: Callable[[h5py.File], T], room: int) -> tuple[mmap.mmap, T]:
+    """A file of HDF5, made in memory, and what ``fill`` gives.
+
+    Args:
+        fill: makes what is in it.
+        room: bytes that it does not exceed.
+    """
+    with open(os.memfd_create("evflow-hdf5", os.MFD_CLOEXEC), "r+b", buffering=0) as file:
+        # A limit of the process (``ulimit -f``) is an OSError here; HDF5 must not meet it.
+        file.truncate(room)
+        file.truncate(0)
+        with h5py.File(file, "w", libver="v110", alignment_threshold=LARGE, alignment_interval=PAGE) as made:
+            found = fill(made)
+        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), found
+
+
+def _form(image: mmap.mmap, places: Iterable[tuple[int, int, str]]) -> list[bytes | str]:
+    """The pieces of a file: bytes, and names of datasets where their elements stand."""
+    pieces, end = list[bytes | str](), 0
+    for start, size, name in sorted(place for place in places if place[1]):
+        pieces += [image[end:start], name]
+        end = start + size
+    return [*pieces, image[end:]]
 
 
 def _describe(file: h5py.File, made: h5py.Dataset, variable: Variable, shape: Shape) -> None:
