@@ -128,7 +128,7 @@ def thinned(
         >>> staging.thinned(staging.Variable("heat", "f4", (4, 4)), (2, 4), 2).output.width
         96
     """
-    given = variable.event(shape)
+    given = _event(variable, shape)
     whole = isinstance(every, int) and every >= 1 and not any(size % every for size in shape)
     expect(whole, "every", every, f"a number that divides each side of {tuple(shape)}")
     small, sides = tuple(size // every for size in shape), range(len(shape))
@@ -173,7 +173,7 @@ def within(
         >>> staging.within(staging.Variable("heat", "f4", (4, 4)), (2, 4), (0, 0), (2, 2), name="corner")
         Filter(corner)
     """
-    given = variable.event(shape)
+    given = _event(variable, shape)
     for what, corner in (("low", low), ("high", high)):
         listed = isinstance(corner, Sequence) and len(corner) == len(shape)
         fits = listed and all(isinstance(entry, int) for entry in corner)
@@ -194,6 +194,12 @@ _FUEL = 100_000_000
 ``histogram`` of 1000 bins."""
 
 
+def _event(variable: Variable, shape: Sequence[int]) -> Schema:
+    """The schema of the blocks that come."""
+    expect(isinstance(variable, Variable), "variable", variable, "a Variable")
+    return variable.event(shape)
+
+
 def _loops(shape: Sequence[int]) -> str:
     return "".join(f"for (i{d} = 0; i{d} < {size}; i{d}++) " for d, size in enumerate(shape))
 
@@ -209,6 +215,7 @@ def _of_step(
     step, for each element ``v``, and at the end. It makes nothing of a step of which a block did not come, or
     became a dead letter."""
     declared, begins, each, ends = parts
+    given = _event(variable, shape)
     places = [f"i{d}" for d in range(len(shape))]
     code = f"""{{
         {declared}
@@ -224,4 +231,4 @@ def _of_step(
         output.step = input.step; output.time = input.time;
         return 1;
     }}"""
-    return Transform(code, input=variable.event(shape), output=output, fuel=_FUEL, **placed)
+    return Transform(code, input=given, output=output, fuel=_FUEL, **placed)

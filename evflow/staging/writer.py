@@ -276,7 +276,8 @@ class Writer(Closing):
     @property
     def used(self) -> int:
         """Bytes of the budget that are in use, 4096 for the writer itself included."""
-        return self._sending.used
+        with self._lock:
+            return self._sending.used
 
     def fates(self) -> list[tuple[int, str]]:
         """What became of steps since the last call: number and reason; "" for one that is safe."""

@@ -158,6 +158,11 @@ def test_wrong_settings_are_refused() -> None:
     "make",
     [
         lambda: HEAT.block(3),
+        lambda: summary(HEAT, None),  # type: ignore[arg-type]
+        lambda: summary("heat", BLOCK),  # type: ignore[arg-type]
+        lambda: histogram(HEAT, 5, [0, 1]),  # type: ignore[arg-type]
+        lambda: thinned(None, BLOCK, 2),  # type: ignore[arg-type]
+        lambda: within(HEAT.block(BLOCK), BLOCK, (0, 0), (1, 1)),  # type: ignore[arg-type]
         lambda: HEAT.event("ab"),
         lambda: HEAT.block((1, 1), 5),
         lambda: histogram(HEAT, BLOCK, [[1], [1, 2]]),

@@ -18,6 +18,7 @@ import pytest
 
 import evflow as ev
 from evflow.errors import StagingError
+from evflow.net.node.arena import FreeList
 from evflow.staging import Stage, Variable, Writer
 from evflow.staging.messages import MOST_BYTES, Fate, FromWriter, Hello, Ready, Waits, decode, encode
 from evflow.staging.sending import MOST_SPILLED, MOST_STEPS
@@ -345,6 +346,25 @@ def sockets() -> set[str]:
     """Those that this process has open."""
     links = [Path("/proc/self/fd", file) for file in os.listdir("/proc/self/fd")]
     return {found for link in links if link.is_symlink() and "socket:" in (found := os.readlink(link))}
+
+
+def test_bytes_in_use_are_not_told_while_room_is_being_given_back(monkeypatch: Any) -> None:
+    give, told = FreeList.give, list[int]()
+    writer = Writer("nobody", 0, 1, [FEW], budget=4096 + 64, full="drop oldest")
+    asks = threading.Thread(target=lambda: told.append(writer.used))
+
+    def slow(room: FreeList, *given: int) -> None:
+        asks.start()
+        asks.join(0.2)
+        assert not told
+        give(room, *given)
+
+    writer.write(0, ONES)
+    monkeypatch.setattr(FreeList, "give", slow)
+    writer.write(1, ONES)
+    asks.join()
+    assert told == [4096 + 64]
+    writer.close(timeout=0)
 
 
 def test_a_fork_leaves_the_writer_to_its_parent(tmp_path: Path) -> None:
