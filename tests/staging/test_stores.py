@@ -336,6 +336,25 @@ def test_hdf5_never_meets_a_disk_that_becomes_full(tmp_path: Path, columns: int,
     check_large(tmp_path / "run.h5", columns, [0, 1])
 
 
+def test_a_try_that_failed_does_not_disturb_the_next_and_leaves_nothing(tmp_path: Path) -> None:
+    """Threads of Zarr may still write for a try that has failed, so its folder may stay for a while."""
+
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = open_store(tmp_path / "run.zarr", LARGE)
+    store.commit(large(0, 1))
+    with mock.patch("shutil.rmtree"):
+        with mock.patch("os.replace", full), pytest.raises(OSError, match="No space left"):
+            store.commit(large(1, 1))
+        store.commit(large(1, 1))
+    store.commit(large(2, 1))
+    store.close()
+    check_large(tmp_path / "run.zarr", 1, [0, 1, 2])
+    names = {path.name for path in (tmp_path / "run.zarr").iterdir()}
+    assert names == {"zarr.json", "step", "time", "large"}
+
+
 @pytest.mark.parametrize(("most", "missing"), [(1, ()), (3 * 9 * 4 * 2 + 1, (2,)), (1 << 20, (0, 1, 3))])
 def test_blocks_of_any_place_become_one_array(tmp_path: Path, most: int, missing: tuple[int, ...]) -> None:
     cube = Variable("cube", "i2", (7, 9, 4))

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class ZarrStore(Store):
         path, variables = self._path, self._variables
         for name in [name for name, variable in variables.items() if variable.open]:
             raise StagingError(f"variable {name}: Zarr needs a shape without None; choose a .h5 store")
-        self._file, self._new = path / "zarr.json", path / ".new"
+        self._file, self._new, self._tries = path / "zarr.json", path / ".new", count()
         path.mkdir(exist_ok=True)
         if self._compression:
             # All steps of an array have the same codecs.
@@ -67,8 +68,9 @@ class ZarrStore(Store):
 
     def _commit(self, part: Part) -> None:
         shutil.rmtree(self._new, ignore_errors=True)
-        place = len(self.done)
-        group = zarr.create_group(self._new, zarr_format=3)
+        # Where a try fails, threads of Zarr may still write what belongs to it.
+        new, place = self._new / str(next(self._tries)), len(self.done)
+        group = zarr.create_group(new, zarr_format=3)
         own = {"step": np.array([part.step], "int64"), "time": np.array(list(part.times)[:1], "float64")}
         for name, data in own.items():
             group.create_array(name, data=data, chunks=(1,), dimension_names=("step",), config=_ALL_CHUNKS)
@@ -76,7 +78,7 @@ class ZarrStore(Store):
             self._array(group, name, variable, part)
         metadata = {}
         for name in (*own, *self._variables):
-            folder = self._new / name
+            folder = new / name
             entry = json.loads((folder / "zarr.json").read_text())
             entry["shape"][0] = place + 1
             metadata[name] = entry
@@ -96,6 +98,7 @@ class ZarrStore(Store):
         self._write(metadata, {"missing": missing, "writers": changes})
         self._metadata, self._missing, self._changes = metadata, missing, changes
         self._add(part.step, news, part.missing)
+        shutil.rmtree(self._new, ignore_errors=True)
 
     def _copy(self) -> None:
         """Brings the metadata of each array up to that of the group, for readers that look at one array."""
