@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import math
 import operator
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evflow.disk import OwnFile
-from evflow.disk.log import sync_file
 from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.staging.gathering import Part
 from evflow.staging.model import Shape, Variable
+from evflow.staging.stores.index import Facts, Index
 
 __all__ = ["Store", "open_store"]
 
@@ -45,6 +44,7 @@ class Store:
         # Of the newest step. Steps of the same writers share it, here and on the disk.
         self._writers: dict[int, int] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._index: Index | None = None
         self._own = OwnFile(path)
         try:
             self._open()
@@ -72,16 +72,22 @@ class Store:
         """Writers of a step that are not those of the step before."""
         return {rank: life for rank, life in part.writers.items() if self._writers.get(rank) != life}
 
-    def _add(self, step: int, news: dict[int, int] | None, missing: Iterable[int]) -> None:
-        """A step is committed; ``news`` are what the store says of its writers, None if it says nothing."""
-        if news is None:
-            self._writers = dict.fromkeys(missing, 0)
-        elif news:
-            self._writers = self._writers | news
-        self.done[step] = self._writers
+    def _add(self, facts: Facts) -> None:
+        """A step is there."""
+        if facts.news or not facts.known:
+            self._writers = (self._writers if facts.known else {}) | facts.news
+        self.done[facts.step] = self._writers
+
+    def _committed(self, part: Part, news: dict[int, int]) -> None:
+        facts = Facts(part.step, news)
+        assert self._index is not None
+        self._index.add(facts)
+        self._add(facts)
 
     def close(self) -> None:
         """Gives the store up."""
+        if self._index is not None:
+            self._index.close()
         self._own.close()
 
 
@@ -187,10 +193,3 @@ def chunked(
 def fill_value(dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """What stands for elements that no writer had: NaN, or the lowest number."""
     return np.array(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
-
-
-def publish(made: Path, path: Path) -> None:
-    """Puts a file that is complete in its place, in one act that survives a power cut."""
-    sync_file(made)
-    os.replace(made, path)
-    sync_file(path.parent)

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from evflow.disk.log import sync_file
+
 PAGE = 4096
 """Of what memory, place and size of a direct write are multiples."""
 
@@ -92,3 +94,10 @@ def _put(file: int, waiting: list[Bytes]) -> None:
             size -= len(left.pop(0))
         if left:
             left[0] = left[0][size:]
+
+
+def publish(made: Path, path: Path) -> None:
+    """Puts a file that is complete in its place, in one act that survives a power cut."""
+    sync_file(made)
+    os.replace(made, path)
+    sync_file(path.parent)

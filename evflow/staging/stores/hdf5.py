@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -24,10 +24,12 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from evflow.errors import StagingError
+from evflow.outside import shown
 from evflow.staging.gathering import Part
 from evflow.staging.model import Shape, Variable, whole_shape
-from evflow.staging.stores import Store, chunked, fill_value, publish, runs, slabs
-from evflow.staging.stores.direct import LARGE, PAGE, write_file
+from evflow.staging.stores import Store, chunked, fill_value, runs, slabs
+from evflow.staging.stores.direct import LARGE, PAGE, publish, write_file
+from evflow.staging.stores.index import Facts, Index
 
 _PLAIN = "This is a netCDF dimension but not a netCDF variable."
 
@@ -56,10 +58,22 @@ class Hdf5Store(Store):
             self._join()
         with h5py.File(path) as file:
             self._check(file.attrs.get("evflow"))
-        while (step := self._folder / f"{len(self.done)}.h5").exists():
-            with h5py.File(step) as file:
-                news = dict(file.attrs["writers"].tolist()) if "writers" in file.attrs else None
-                self._add(int(file["step"][0]), news, file.attrs["missing"].tolist())
+        self._index = Index(self._folder, ".h5")
+        for facts in self._index.steps(self._facts):
+            self._add(facts)
+
+    def _facts(self, places: Sequence[int]) -> Iterator[Facts]:
+        for path in (self._folder / f"{place}.h5" for place in places):
+            try:
+                with h5py.File(path) as file:
+                    known = "writers" in file.attrs
+                    missing = dict.fromkeys(file.attrs["missing"].tolist(), 0)
+                    news = dict(file.attrs["writers"].tolist()) if known else missing
+                    facts = Facts(int(file["step"][0]), news, known)
+            except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+                why = f"not a step of evflow: {shown(error)}; put back a copy, or choose another store"
+                raise StagingError(f"{path}: {why}") from None
+            yield facts
 
     def commit(self, part: Part) -> None:
         news, variables = self._news(part), self._variables
@@ -87,7 +101,7 @@ class Hdf5Store(Store):
             )
         write_file(self._new, pieces)
         publish(self._new, self._folder / f"{len(self.done)}.h5")
-        self._add(part.step, news, part.missing)
+        self._committed(part, news)
 
     def _elements(
         self, part: Part, name: str, own: dict[str, Any], shapes: dict[str, Shape]

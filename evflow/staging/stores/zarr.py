@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -23,7 +23,9 @@ from evflow.disk.log import sync_file
 from evflow.errors import StagingError
 from evflow.staging.gathering import Part
 from evflow.staging.model import Variable, whole_shape
-from evflow.staging.stores import Store, chunked, fill_value, publish
+from evflow.staging.stores import Store, chunked, fill_value
+from evflow.staging.stores.direct import publish
+from evflow.staging.stores.index import Facts, Index
 
 _ASIDE = ".zarr.json.new"
 _ALL_CHUNKS: Any = {"write_empty_chunks": True}
@@ -52,13 +54,20 @@ class ZarrStore(Store):
         self._missing: dict[str, list[int]] = group["attributes"]["missing"]
         self._changes: dict[str, dict[str, int]] = group["attributes"].get("writers", {})
         self._copy()
-        steps: Any = zarr.open_array(path / "step", mode="r")[:] if self._metadata else ()
-        known = False
-        for step in map(str, map(int, steps)):
+        self._index, known = Index(path / "step" / "c", ""), False
+        there = self._metadata["step"]["shape"][0] if self._metadata else 0
+        for number, *_ in self._index.steps(self._facts, there):
+            step = str(number)
             # Steps of an earlier version come first.
             known = known or step in self._changes
-            news = {int(rank): life for rank, life in self._changes.get(step, {}).items()}
-            self._add(int(step), news if known else None, self._missing.get(step, ()))
+            missing = dict.fromkeys(self._missing.get(step, ()), 0)
+            news = self._changes.get(step, {}) if known else missing
+            self._add(Facts(number, {int(rank): life for rank, life in news.items()}, known))
+
+    def _facts(self, places: Sequence[int]) -> list[Facts]:
+        """Of what a step says, its number: the group says the rest."""
+        steps: Any = zarr.open_array(self._path / "step", mode="r")[places[0] : places[-1] + 1]
+        return [Facts(int(steps[place - places[0]]), {}) for place in places]
 
     def commit(self, part: Part) -> None:
         # It may be there, and only the copies of its metadata not.
@@ -97,7 +106,7 @@ class ZarrStore(Store):
         changes = self._changes | ({step: {str(rank): life for rank, life in news.items()}} if news else {})
         self._write(metadata, {"missing": missing, "writers": changes})
         self._metadata, self._missing, self._changes = metadata, missing, changes
-        self._add(part.step, news, part.missing)
+        self._committed(part, news)
         shutil.rmtree(self._new, ignore_errors=True)
 
     def _copy(self) -> None:

@@ -1,0 +1,210 @@
+"""The index of a store saves opening its steps, and never says anything else than they do."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import h5py
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evflow.errors import StagingError
+from evflow.staging.stores import index, open_store
+from tests import preloaded
+from tests.examples import tried
+from tests.node.processes import ROOT
+from tests.staging.test_stores import KINDS, VARIABLES, opened, part
+
+
+def written(path: Path, steps: int = 6) -> dict[int, dict[int, int]]:
+    """A new store of so many steps, and what it has of them."""
+    store = open_store(path, VARIABLES)
+    for step in range(steps):
+        store.commit(part(10 * step, (step % 2, 1), life=7 + step // 3))
+    store.close()
+    return store.done
+
+
+def found(path: Path) -> tuple[dict[int, dict[int, int]], int]:
+    """What a store has when it is opened, and how many steps are opened for that."""
+    steps = 0
+
+    def reads(file: Any, *given: Any, **named: Any) -> Any:
+        nonlocal steps
+        steps += Path(file).parent.suffix == ".steps"
+        return real(file, *given, **named)
+
+    def reads_array(array: Any, *given: Any, **named: Any) -> Any:
+        nonlocal steps
+        read = real_array(array, *given, **named)
+        steps += len(read)
+        return read
+
+    real, real_array = h5py.File, zarr.Array.__getitem__
+    with mock.patch("h5py.File", reads), mock.patch("zarr.Array.__getitem__", reads_array):
+        store = open_store(path, VARIABLES)
+        store.close()
+    return store.done, steps
+
+
+def files_of(path: Path) -> Path:
+    return path.with_suffix(".steps") if path.suffix == ".h5" else path / "step" / "c"
+
+
+def file_of(path: Path, place: int) -> Path:
+    return files_of(path) / f"{place}{'.h5' if path.suffix == '.h5' else ''}"
+
+
+@KINDS
+def test_no_step_is_opened_that_the_index_knows(tmp_path: Path, name: str) -> None:
+    done = written(tmp_path / name)
+    assert found(tmp_path / name) == (done, 0)
+
+
+@KINDS
+def test_without_an_index_all_steps_are_opened_once(tmp_path: Path, name: str) -> None:
+    done = written(tmp_path / name)
+    (files_of(tmp_path / name) / ".index").unlink()
+    assert found(tmp_path / name) == (done, 6)
+    assert found(tmp_path / name) == (done, 0)
+
+
+@KINDS
+def test_a_step_that_was_replaced_is_opened(tmp_path: Path, name: str) -> None:
+    done = written(tmp_path / name)
+    other = open_store(tmp_path / "other" / name, VARIABLES)
+    for step in (0, 11):
+        other.commit(part(step, life=7))
+    other.close()
+    shutil.copy2(file_of(tmp_path / "other" / name, 1), file_of(tmp_path / name, 1))
+    assert file_of(tmp_path / name, 1).stat().st_size == file_of(tmp_path / name, 2).stat().st_size
+    again, steps = found(tmp_path / name)
+    assert (list(again), steps) == ([0, 11, *list(done)[2:]], 1)
+    assert list(again) == opened(tmp_path / name).step.values.tolist()
+
+
+@KINDS
+def test_a_copy_with_other_times_is_read_anew(tmp_path: Path, name: str) -> None:
+    done = written(tmp_path / name)
+    for file in files_of(tmp_path / name).iterdir():
+        os.utime(file, (1, 1))
+    assert found(tmp_path / name) == (done, 6)
+    assert found(tmp_path / name) == (done, 0)
+
+
+@KINDS
+def test_a_store_that_lost_a_step_is_refused_by_the_name_of_its_file(tmp_path: Path, name: str) -> None:
+    written(tmp_path / name)
+    lost = file_of(tmp_path / name, 3)
+    lost.unlink()
+    with pytest.raises(StagingError, match=f"{lost} is missing, and later steps are there; put it back"):
+        open_store(tmp_path / name, VARIABLES)
+
+
+def test_the_newest_steps_may_be_deleted(tmp_path: Path) -> None:
+    done = written(tmp_path / "run.h5")
+    for place in (4, 5):
+        file_of(tmp_path / "run.h5", place).unlink()
+    kept = dict(list(done.items())[:4])
+    assert found(tmp_path / "run.h5") == (kept, 0)
+    store = open_store(tmp_path / "run.h5", VARIABLES)
+    store.commit(part(77))
+    store.close()
+    assert opened(tmp_path / "run.h5").step.values.tolist() == [*kept, 77]
+    assert found(tmp_path / "run.h5") == (kept | {77: {0: 7, 1: 7}}, 0)
+
+
+@KINDS
+def test_other_files_beside_steps_are_left_alone(tmp_path: Path, name: str) -> None:
+    done = written(tmp_path / name)
+    step = file_of(tmp_path / name, 1)
+    others = ["notes.txt", f"{step.name}.bak", f"0{step.name}", f"-{step.name}", "²"]
+    for other in others:
+        (step.parent / other).write_text("of mine")
+    assert found(tmp_path / name) == (done, 0)
+    assert all((step.parent / other).read_text() == "of mine" for other in others)
+
+
+def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+    written(tmp_path / "run.h5")
+    shutil.copy(file_of(tmp_path / "run.h5", 2), file_of(tmp_path / "run.h5", 6))
+    with pytest.raises(StagingError, match=r"6\.h5 has step 20, and the one before 50; "):
+        open_store(tmp_path / "run.h5", VARIABLES)
+
+
+def test_a_step_that_is_damaged_is_named(tmp_path: Path) -> None:
+    written(tmp_path / "run.h5")
+    for junk in (b"", b"junk", file_of(tmp_path / "run.h5", 4).read_bytes()[:3000]):
+        file_of(tmp_path / "run.h5", 4).write_bytes(junk)
+        with pytest.raises(StagingError, match=r"4\.h5"):
+            open_store(tmp_path / "run.h5", VARIABLES)
+    with h5py.File(file_of(tmp_path / "run.h5", 4), "w") as file:
+        file["step"] = 3
+    with pytest.raises(StagingError, match=r"4\.h5"):
+        open_store(tmp_path / "run.h5", VARIABLES)
+
+
+@given(data=st.data())
+@settings(max_examples=tried(15), deadline=None)
+def test_a_damaged_index_costs_time_only(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder, mock.patch("os.fsync"):
+        path = Path(folder) / "run.h5"
+        done, file = written(path, 3), files_of(path) / ".index"
+        whole = file.read_bytes()
+        at = data.draw(st.integers(0, len(whole) - 1))
+        damaged = data.draw(
+            st.sampled_from(
+                [whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], bytes(len(whole))]
+            )
+        )
+        file.write_bytes(damaged)
+        assert found(path) == (done, 3)
+        assert found(path) == (done, 0)
+
+
+def test_an_index_that_cannot_be_written_stops_no_step(tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    path.with_suffix(".steps").mkdir()
+    (files_of(path) / ".index").mkdir()
+    done = written(path)
+    assert found(path) == (done, 6)
+
+
+def commits() -> None:
+    """A process that commits until it is killed."""
+    index.BEHIND = 3
+    store = open_store(Path(sys.argv[1]), VARIABLES)
+    # What the system has a kill of a process does not take away.
+    with mock.patch("os.fsync"):
+        for step in range(len(store.done), 1000):
+            store.commit(part(step, (step % 2, 1), life=7 + step // 5))
+            print(step, flush=True)
+
+
+@KINDS
+def test_a_kill_at_any_moment_costs_the_steps_behind_the_index_only(tmp_path: Path, name: str) -> None:
+    for seed in range(2):
+        program = "tests.staging.test_index:commits"
+        process = preloaded.start(
+            program, [str(tmp_path / name)], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8"
+        )
+        for _ in range(random.Random(seed).randint(4, 12)):
+            step = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        done, steps = found(tmp_path / name)
+        assert list(done) == opened(tmp_path / name).step.values.tolist() == list(range(len(done)))
+        assert done == {one: part(one, (one % 2, 1), life=7 + one // 5).writers for one in done}
+        assert len(done) > step
+        assert steps <= 3
