@@ -17,7 +17,7 @@ from evflow.staging.above import Far, told
 from evflow.staging.area import Incomplete, Root, StagingNode
 from evflow.staging.committing import Committing
 from evflow.staging.linking import BEAT, TOLD, Downlinks, Sent, Uplink
-from evflow.staging.model import Variable, check_path, expect
+from evflow.staging.model import MOST_WRITERS, Variable, check_path, expect
 from evflow.staging.schedulers import Scheduler
 from evflow.staging.serving import Serving
 from evflow.staging.stage import Area, Storing
@@ -156,7 +156,7 @@ class RootFates(Acting):
 class _Fates(Actor):
     def __init__(self, context: Context, listen: Path) -> None:
         super().__init__(context)
-        self._listen = listen
+        self._listen = listen.absolute()
 
     def receive(self, batch: EventBatch, input: str) -> None:
         found = _LISTENING.get(self._listen)
@@ -215,7 +215,9 @@ class RootStage(Storing):
     ) -> None:
         what = titled(self.kind, name)
         expect(isinstance(nodes, Mapping) and nodes, f"{what}: nodes", nodes, "ranks by name")
-        self.nodes = {node: _ranks(f"{what}: node {node}", ranks, 1 << 20) for node, ranks in nodes.items()}
+        self.nodes = {
+            node: _ranks(f"{what}: node {node}", ranks, MOST_WRITERS) for node, ranks in nodes.items()
+        }
         behind = 0
         for node, ranks in self.nodes.items():
             expect(ranks.start == behind, f"{what}: node {node}: ranks", ranks, f"a range from {behind} on")

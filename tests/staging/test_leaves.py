@@ -69,6 +69,19 @@ def test_parts_of_two_staging_nodes_are_joined(tmp_path: Path, writers: list[Wri
     assert seen == [one for step in (2, 3, 7) for one in (*([step, rank] for rank in range(4)), step)]
 
 
+def test_staging_nodes_may_listen_at_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = Variable("rows", "i4", (None,))
+    graph = tree([rows], {"left": ("left", range(1)), "right": ("right", range(1, 2))}, "run.h5", root="disk")
+    with graph.run():
+        made = [Writer(name, rank, 2, [rows], budget=PLENTY) for rank, name in enumerate(("left", "right"))]
+        for writer in made:
+            writer.write(0, {"rows": (np.zeros(3, "i4"), (0,))})
+        for writer in made:
+            writer.close(20)
+            assert writer.fates() == [(0, "")]
+
+
 def test_a_wait_is_told_to_writers_of_other_staging_nodes(tmp_path: Path, writers: list[Writer]) -> None:
     with spread([], str(tmp_path)).run():
         for rank in (0, 1, 3):
@@ -118,6 +131,7 @@ def test_a_staging_node_of_another_area_is_refused(tmp_path: Path, other: dict[s
         ({"a": ("a", range(2)), "b": ("b", range(3, 4))}, "a range from 2 on"),
         ({"a": ("a", 7)}, "a range of"), ({"a": "a"}, "nodes"), ({"a": ("a",)}, "nodes"), (["a"], "nodes"),
         (None, "nodes None: expected name of a node"),
+        ({"a": ("a", range(65_537))}, "a range of ranks below 65536"),
         ({"a": ("a" * 101, range(1))}, "a path of 1 to 100 bytes"),
     ],
 )  # fmt: skip
