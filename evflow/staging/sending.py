@@ -55,7 +55,7 @@ class Held:
 
 
 class Sending:
-    """The steps of one writer; settings as of ``Writer``.
+    """The steps of one writer; settings as of ``Writer``. Nothing is done with ``at`` but to tell it.
 
     Attributes:
         outbox: what is to be sent, oldest first.
@@ -63,8 +63,8 @@ class Sending:
         refused: why the staging node refuses the writer; "" if it does not.
     """
 
-    def __init__(self, hello: Hello, budget: int, full: Full, disk: int, table: Table) -> None:
-        self.hello = replace(hello, keeps=full != "drop oldest")
+    def __init__(self, hello: Hello, budget: int, full: Full, disk: int, table: Table, at: str) -> None:
+        self._at, self.hello = at, replace(hello, keeps=full != "drop oldest")
         self.budget, self.full, self.disk = budget, full, disk
         self.table = table
         self.outbox: deque[FromWriter] = deque()
@@ -206,7 +206,7 @@ class Sending:
             reasons.append(f"the staging node has refused rank {self.hello.rank}: {self.refused}")
         elif oldest is not None:
             there = self._told or "the staging node has not answered yet"
-            why = there if self._connected else "no staging node is connected"
+            why = there if self._connected else f"no staging node is connected at {self._at}"
             reasons.append(f"step {oldest} of rank {self.hello.rank} is not safe yet: {why}")
         elif self.held:
             doing = "is being written by the application"

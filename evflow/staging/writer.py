@@ -79,9 +79,9 @@ class Writer(Closing):
         ...     writer = staging.Writer(f"{folder}/socket", 0, 1, [heat], budget=1 << 16)
         ...     with writer.step(0, [heat.block((4, 3))]) as arrays:
         ...         arrays["heat"][...] = 1.5
-        ...     print(writer.why())
+        ...     print(writer.why().replace(folder, "FOLDER"))
         ...     writer.close(timeout=0)
-        step 0 of rank 0 is not safe yet: no staging node is connected
+        step 0 of rank 0 is not safe yet: no staging node is connected at FOLDER/socket
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Writer(Closing):
             os.close(self._file)
             raise StagingError(f"writer: budget {budget}: no memory of this size: {error}") from None
         self._table = np.frombuffer(self._memory, np.int64, TABLE // 8)
-        self._sending = Sending(hello, budget, full, disk, self._table)
+        self._sending = Sending(hello, budget, full, disk, self._table, self._at)
         self._socket: socket.socket | None = None
         self._closed = False
         self._lock = threading.Condition()

@@ -196,7 +196,8 @@ def test_a_wait_that_is_over_is_not_told_any_more(tmp_path: Path) -> None:
     writer.write(0, ONES)
     with pytest.raises(StagingError, match="step 1 of rank 0 waits for 64 bytes"):
         writer.write(1, ONES, timeout=0.01)
-    assert writer.why() == "step 0 of rank 0 is not safe yet: no staging node is connected"
+    where = tmp_path / "socket"
+    assert writer.why() == f"step 0 of rank 0 is not safe yet: no staging node is connected at {where}"
     writer.close(timeout=0)
 
 
@@ -212,7 +213,8 @@ def test_an_error_of_the_application_is_not_hidden_by_that_of_closing(tmp_path: 
         writer.write(0, ONES)
         raise KeyboardInterrupt
     assert found.value.__notes__ == [
-        "closing failed too: step 0 of rank 0 is not safe yet: no staging node is connected"
+        "closing failed too: step 0 of rank 0 is not safe yet: no staging node is connected at "
+        f"{tmp_path / 'socket'}"
     ]
     with (
         pytest.raises(StagingError, match="not safe yet"),

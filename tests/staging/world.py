@@ -137,7 +137,7 @@ class Writer:
         table = self.memory[:TABLE].view(np.int64)
         self.bytes = next(self.world.lives)
         hello = Hello(VERSION, self.rank, self.world.writers, VARIABLES, last, (), self.bytes)
-        self.sending = Sending(hello, self.budget, self.world.full, 2000, table)
+        self.sending = Sending(hello, self.budget, self.world.full, 2000, table, "here")
         self.files: dict[int, np.ndarray[Any, Any]] = {}
         self.step, self.alive, self.life = last + 1, True, self.world.number()
         self.work(self.life)
