@@ -386,6 +386,28 @@ def test_the_name_of_a_store_may_have_any_characters(tmp_path: Path, name: str, 
     assert np.array_equal(opened(path).heat.values, np.array([heat(1), heat(2)]))
 
 
+@pytest.mark.parametrize(
+    ("name", "there", "what"),
+    [
+        ("run.h5", "run.h5/", "an HDF5 file that can be read, found a folder"),
+        ("run.h5", "run.h5", "an HDF5 file that can be read, found another file"),
+        ("run.h5", "run.steps", "a folder, found another file"),
+        ("run.zarr", "run.zarr", "a folder, found another file"),
+    ],
+)  # fmt: skip
+def test_something_else_at_the_place_of_a_store_is_refused_in_words(
+    tmp_path: Path, name: str, there: str, what: str
+) -> None:
+    if there.endswith("/"):
+        (tmp_path / there).mkdir()
+    else:
+        (tmp_path / there).write_text("of mine")
+    words = f"store {tmp_path / name}: expected {what} at {tmp_path / there}; move it away, or choose another"
+    with pytest.raises(StagingError, match=words):
+        open_store(tmp_path / name, VARIABLES)
+    assert [found.name for found in tmp_path.iterdir()] == [there.rstrip("/")]
+
+
 @KINDS
 def test_what_is_not_a_store_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
     store = open_store(tmp_path / name, VARIABLES)

@@ -58,6 +58,13 @@ class Store:
         """Reads what is there; makes what is not."""
         raise NotImplementedError
 
+    def _expect(self, what: str, at: Path, fits: bool) -> None:
+        if at.exists() and not fits:
+            found = f"found {'a folder' if at.is_dir() else 'another file'} at {at}"
+            raise StagingError(
+                f"store {self._path}: expected {what}, {found}; move it away, or choose another store"
+            )
+
     def _check(self, note: object) -> None:
         if note != self._note:
             expected = f"expected the variables {self._note}, found {note}"

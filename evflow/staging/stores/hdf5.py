@@ -48,6 +48,8 @@ class Hdf5Store(Store):
         self._key: Any = None
         self._form: list[bytes | str] = []
         self._folder = path.with_suffix(".steps")
+        self._expect("an HDF5 file that can be read", path, h5py.is_hdf5(path))
+        self._expect("a folder", self._folder, self._folder.is_dir())
         self._folder.mkdir(exist_ok=True)
         self._new = self._folder / ".new"
         self._new.unlink(missing_ok=True)

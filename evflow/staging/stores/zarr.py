@@ -39,6 +39,7 @@ class ZarrStore(Store):
         for name in [name for name, variable in variables.items() if variable.open]:
             raise StagingError(f"variable {name}: Zarr needs a shape without None; choose a .h5 store")
         self._file, self._new, self._tries = path / "zarr.json", path / ".new", count()
+        self._expect("a folder", path, path.is_dir())
         path.mkdir(exist_ok=True)
         if self._compression:
             # All steps of an array have the same codecs.
