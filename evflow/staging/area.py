@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evflow.errors import StagingError
 from evflow.outside import shown
@@ -20,7 +20,7 @@ from evflow.staging.gathering import Gathering, Part
 from evflow.staging.messages import VERSION, Bye, Dropped, Fate, FromWriter, Hello, Ready, ToWriter, Waits
 from evflow.staging.model import Variable, alike, by_name, check_blocks, check_life, expect, trouble_with
 from evflow.staging.pulling import Piece, Pulling
-from evflow.staging.schedulers import Hold, Kind
+from evflow.staging.schedulers import Hold, Kind, Scheduler
 from evflow.staging.sending import MOST_STEPS
 
 MOST_HELD = 1 << 16
@@ -34,11 +34,11 @@ class Settings(Struct, frozen=True):
 
     variables: list[Variable]
     writers: int
-    scheduler: Kind
-    piece: int
-    memory: int
-    incomplete: Incomplete
-    patience: float
+    scheduler: Kind = field(default_factory=Scheduler)
+    piece: int = 1 << 20
+    memory: int = 1 << 30
+    incomplete: Incomplete = "drop"
+    patience: float = 60.0
     live: dict[str, tuple[int, ...]] = {}
     compression: int = 0
 

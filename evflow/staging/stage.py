@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,7 +16,7 @@ from evflow.staging.area import Incomplete, Root, Settings, StagingNode
 from evflow.staging.committing import Committed, Committing
 from evflow.staging.linking import NODE
 from evflow.staging.model import MOST_WRITERS, Variable, by_name, check_path, expect
-from evflow.staging.schedulers import Scheduler
+from evflow.staging.schedulers import Kind, Scheduler
 from evflow.staging.serving import Serving
 from evflow.staging.stores import Store, open_store
 from evflow.stone import Acting, Actor, Context, checked_integer, titled
@@ -48,7 +48,7 @@ class Area(Acting):
         what = titled(self.kind, name)
         for one in settings:
             expect(one in self.has, f"{what}: setting", one, f"one of {', '.join(self.has)}")
-        self._settings = _checked(what, variables, writers, **settings)
+        self._settings = _checked(what, variables, writers, settings)
 
     @property
     def inputs(self) -> Mapping[str, Schema | None]:
@@ -164,9 +164,10 @@ class Stage(Storing):
         name: str | None = None,
         on: str | None = None,
     ) -> None:
-        given: dict[str, Any] = {"scheduler": scheduler, "piece": piece, "memory": memory}
-        given |= {"incomplete": incomplete, "patience": patience, "live": live}
-        given["compression"] = compression
+        given: dict[str, Any] = {
+            "scheduler": scheduler, "piece": piece, "memory": memory, "incomplete": incomplete,
+            "patience": patience, "live": live, "compression": compression,
+        }  # fmt: skip
         super().__init__(store, variables, writers, given, name, on)
         check_path(f"{titled(self.kind, name)}: listen", listen)
         self.listen = Path(listen)
@@ -188,34 +189,28 @@ class Stage(Storing):
             raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
 
 
-def _checked(
-    what: str,
-    variables: Any,
-    writers: Any,
-    scheduler: Any = None,
-    piece: Any = 1 << 20,
-    memory: Any = 1 << 30,
-    incomplete: Any = "drop",
-    patience: Any = 60.0,
-    live: Any = None,
-    compression: Any = 0,
-) -> Settings:
-    checked_integer(f"{what}: writers", writers)
-    checked_integer(f"{what}: piece", piece, 4096)
-    checked_integer(f"{what}: memory", memory)
+def _checked(what: str, variables: Any, writers: Any, given: Mapping[str, Any]) -> Settings:
     expect(isinstance(variables, Iterable), f"{what}: variables", variables, "a list of Variable")
-    patient = isinstance(patience, int | float) and patience >= 0
-    expect(writers <= MOST_WRITERS, f"{what}: writers", writers, f"at most {MOST_WRITERS}")
-    expect(incomplete in ("drop", "fill"), f"{what}: incomplete", incomplete, "'drop' or 'fill'")
-    expect(patient, f"{what}: patience", patience, "seconds, 0 or more")
-    checked_integer(f"{what}: compression", compression, 0)
-    expect(compression <= 9, f"{what}: compression", compression, "a level of 0 to 9")
-    scheduler = Scheduler() if scheduler is None else scheduler
-    live = {} if live is None else live
-    found = (list(variables), writers, scheduler, piece, memory, incomplete, float(patience), live)
-    given = dict(zip(Settings.__struct_fields__, (*found, compression), strict=True))
+    # None stands for the default of two.
+    given = {
+        one: value for one, value in given.items() if value is not None or one not in ("scheduler", "live")
+    }
+    found = msgspec.structs.asdict(Settings(list(variables), writers)) | given
+    for one, least in (("writers", 1), ("piece", 4096), ("memory", 1), ("compression", 0)):
+        checked_integer(f"{what}: {one}", found[one], least)
+    patience, scheduler = found["patience"], found["scheduler"]
+    kind = scheduler.get("type") if isinstance(scheduler, dict) else type(scheduler).__name__
+    kinds = [one.__name__ for one in get_args(Kind)]
+    for one, fits, expected in (
+        ("writers", writers <= MOST_WRITERS, f"at most {MOST_WRITERS}"),
+        ("incomplete", found["incomplete"] in ("drop", "fill"), "'drop' or 'fill'"),
+        ("patience", isinstance(patience, int | float) and patience >= 0, "seconds, 0 or more"),
+        ("compression", found["compression"] <= 9, "a level of 0 to 9"),
+        ("scheduler", kind in kinds, f"one of {', '.join(kinds)}"),
+    ):
+        expect(fits, f"{what}: {one}", found[one], expected)
     try:
-        settings = msgspec.convert(given, Settings)
+        settings = msgspec.convert(found | {"patience": float(patience)}, Settings)
     except (msgspec.ValidationError, RecursionError) as error:
         raise StagingError(f"{what}: a setting is wrong: {error}") from None
     known = by_name(settings.variables)

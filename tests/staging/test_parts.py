@@ -194,6 +194,13 @@ def test_wrong_scheduler_is_refused(wrong: Any) -> None:
         Stage([ROWS], 1, "socket", "run.h5", scheduler=wrong)
 
 
+@pytest.mark.parametrize("wrong", ["x", InOrder, {"type": "Fast"}, {}])
+def test_an_unknown_scheduler_is_told_which_there_are(wrong: Any) -> None:
+    known = "Scheduler, ConstantDrain, AvoidCongestion, InOrder, RateLimit, All"
+    with pytest.raises(StagingError, match=f"stage: scheduler .*: expected one of {known}"):
+        Stage([ROWS], 1, "socket", "run.h5", scheduler=wrong)
+
+
 @pytest.mark.parametrize("wrong", [InOrder(), [], [InOrder(), "x"]])
 def test_all_expects_a_list_of_schedulers(wrong: Any) -> None:
     with pytest.raises(StagingError, match=r"all: schedulers .*expected a list of one or more"):
