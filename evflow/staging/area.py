@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from evflow.errors import StagingError
 from evflow.outside import shown
 from evflow.staging.gathering import Gathering, Part
-from evflow.staging.messages import VERSION, Bye, Dropped, Fate, FromWriter, Hello, Ready, ToWriter, Waits
-from evflow.staging.model import Variable, alike, by_name, check_blocks, check_life, expect, trouble_with
+from evflow.staging.messages import Bye, Dropped, Fate, FromWriter, Hello, Ready, ToWriter, Waits, check_area
+from evflow.staging.model import Variable, by_name, check_blocks, check_life, expect, trouble_with
 from evflow.staging.pulling import Piece, Pulling
 from evflow.staging.schedulers import Hold, Kind, Scheduler
 from evflow.staging.sending import MOST_STEPS
@@ -101,13 +101,10 @@ class StagingNode:
     def hello(self, hello: Hello, now: float) -> None:
         """A writer is connected; StagingError if it is refused."""
         rank, ours = hello.rank, tuple(self._variables.values())
-        expect(hello.version == VERSION, "version of staging", hello.version, str(VERSION))
+        check_area(hello.version, hello.variables, ours)
         if rank not in self._ranks or hello.writers != self._writers:
             expected = f"expected a rank of {shown(sorted(self._ranks))} of {self._writers}"
             raise StagingError(f"rank {rank} of {hello.writers}: {expected}")
-        if not alike(hello.variables, ours):
-            found = shown(hello.variables, 400)
-            raise StagingError(f"expected the variables {shown(ours, 400)}, found {found}")
         check_life(f"rank {rank}", hello.life)
         expect(len(hello.held) <= MOST_HELD, "steps held:", len(hello.held), f"at most {MOST_HELD}")
         pulled = {step for step, other in self.pulling.transfers if other == rank}

@@ -24,8 +24,8 @@ from evflow.schema import Schema
 from evflow.schema.types import Array, i64, u8
 from evflow.staging.area import Announced, Decided, FromRoot, Root, Settings, StagingNode, Wanted
 from evflow.staging.gathering import Part
-from evflow.staging.messages import VERSION, decode
-from evflow.staging.model import Block, Variable, alike, by_name, check_blocks, check_life, expect
+from evflow.staging.messages import VERSION, check_area, decode
+from evflow.staging.model import Block, Variable, by_name, check_blocks, check_life, expect
 from evflow.staging.schedulers import Hold
 from evflow.staging.stores.direct import Bytes, aligned
 
@@ -258,14 +258,10 @@ class Downlinks:
             raise
 
     def _here(self, name: str, node: _Node, message: Here, now: float) -> None:
-        ours = self._settings.variables
-        expect(message.version == VERSION, "version of staging", message.version, str(VERSION))
+        check_area(message.version, message.variables, self._settings.variables)
         if message.ranks != tuple(node.ranks) or message.writers != self._settings.writers:
             found = f"{shown(message.ranks)} of {message.writers}"
             raise StagingError(f"expected the ranks {node.ranks} of {self._settings.writers}, found {found}")
-        if not alike(message.variables, ours):
-            found = shown(message.variables, 400)
-            raise StagingError(f"expected the variables {shown(ours, 400)}, found {found}")
         node.heard, node.why = now, message.why
         if message.life != node.life:
             self._end(name, node, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from evflow.errors import StagingError
 from evflow.outside import shown
-from evflow.staging.model import Block, Variable
+from evflow.staging.model import Block, Variable, expect
 
 VERSION = 2
 MOST_BYTES = 1 << 17
@@ -112,6 +113,15 @@ def decode(data: bytes, kinds: Any) -> Any:
         return _decoder(kinds).decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise StagingError(f"expected a message of staging, found {shown(error)}") from None
+
+
+def check_area(version: int, variables: Sequence[Variable], ours: Sequence[Variable]) -> None:
+    """Refuses who speaks another version, or declares other variables."""
+    expect(version == VERSION, "version of staging", version, str(VERSION))
+    # As bytes: an attribute that is NaN is not equal to itself.
+    if len({msgspec.msgpack.encode(one, order="deterministic") for one in (variables, ours)}) > 1:
+        found = shown(variables, 400)
+        raise StagingError(f"expected the variables {shown(ours, 400)}, found {found}")
 
 
 def layout(blocks: tuple[Block, ...]) -> tuple[list[int], int]:

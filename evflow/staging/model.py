@@ -269,12 +269,6 @@ def by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
     return found
 
 
-def alike(*variables: Sequence[Variable]) -> bool:
-    """Whether variables are declared alike."""
-    # As bytes: an attribute that is NaN is not equal to itself.
-    return len({msgspec.msgpack.encode(one, order="deterministic") for one in variables}) == 1
-
-
 def whole_shape(variable: Variable, blocks: Iterable[Block]) -> Shape:
     """The global shape of a variable in a step, given all blocks of it."""
     rows = sum(block.shape[0] for block in blocks) if variable.open else variable.shape[0]
