@@ -7,6 +7,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
 
 from evflow.errors import EvflowError, StagingError
 from evflow.events.batch import EventBatch
@@ -79,14 +81,23 @@ class Far(Near):
 
     Args:
         context: of the stone, which emits.
+        listen: where the staging node listens.
         name: of the staging node.
         uplink: the way there.
         ring: has ``turn`` called soon.
+
+    Attributes:
+        there: those of this process, by where their staging nodes listen.
     """
 
     busy, failure = "", None
+    there: ClassVar[dict[Path, Far]] = {}
 
-    def __init__(self, context: Context, name: str, uplink: Uplink, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, listen: Path, name: str, uplink: Uplink, ring: Callable[[], None]
+    ) -> None:
+        self._listen = listen.absolute()
+        self.there[self._listen] = self
         self._context, self._name, self._uplink, self._ring = context, name, uplink, ring
         self._inbox: deque[Sent] = deque()
 
@@ -120,4 +131,4 @@ class Far(Near):
         return now if size >= _MOST_EMITTED else None
 
     def close(self) -> None:
-        """There is nothing to end."""
+        self.there.pop(self._listen, None)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ from evflow.stone import Acting, Actor, Context, titled
 __all__ = ["LeafStage", "RootFates", "RootStage", "tree"]
 
 _log = logging.getLogger("evflow.staging")
-
-_LISTENING: dict[Path, Far] = {}
-"""The staging nodes of this process that have their root elsewhere, by where they listen."""
 
 Ranks = Sequence[int]
 
@@ -99,22 +97,9 @@ class LeafStage(Area):
         node = StagingNode(settings, self.ranks)
         uplink = Uplink(node, settings, self.ranks)
         try:
-            return _Leaf(context, self.listen, node, lambda ring: Far(context, self.node, uplink, ring))
+            return Serving(context, self.listen, node, partial(Far, context, self.listen, self.node, uplink))
         except OSError as error:
             raise StagingError(f"stage cannot listen at {self.listen}: {error}") from None
-
-
-class _Leaf(Serving):
-    """A staging node with its root elsewhere."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        assert isinstance(self._above, Far)
-        _LISTENING[self._path] = self._above
-
-    def close(self) -> None:
-        _LISTENING.pop(self._path, None)
-        super().close()
 
 
 class RootFates(Acting):
@@ -159,7 +144,7 @@ class _Fates(Actor):
         self._listen = listen.absolute()
 
     def receive(self, batch: EventBatch, input: str) -> None:
-        found = _LISTENING.get(self._listen)
+        found = Far.there.get(self._listen)
         if found is None:
             # It begins a new session when it is there.
             self.context.drop(len(batch))
