@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import evflow as ev
 from evflow.staging import Variable, Writer, tree
+from evflow.staging.gathering import Part
+from evflow.staging.model import by_name
+from evflow.staging.stores import index, open_store
 
 HEAT = Variable("heat", "f8", (64, 32), ("y", "x"))
 ROWS = Variable("rows", "i4", (None, 2))
@@ -36,6 +40,20 @@ def dies() -> None:
     while "rank 1" not in writer.why():
         pass
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def commits() -> None:
+    """A process that commits steps until it is killed: of rank 0, which has all, and of rank 1, which has
+    nothing, and no part in each other step."""
+    index.BEHIND = 3
+    store = open_store(Path(sys.argv[1]), by_name([HEAT]))
+    # What the system has a kill of a process does not take away.
+    os.fsync = lambda file: None
+    for step in range(len(store.done), 1000):
+        blocks, missing = {0: (HEAT.block((64, 32)),)}, (1,) if step % 2 else ()
+        lives = {0: 7 + step // 5} if step % 2 else {0: 7 + step // 5, 1: 9}
+        store.commit(Part(step, {0.0}, blocks, {0: [heat(step)]}, {}, missing, lives))
+        print(step, flush=True)
 
 
 def spread(seen: list[Any], folder: str, **settings: Any) -> ev.Graph:

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evflow.errors import StagingError
-from evflow.staging.stores import index, open_store
+from evflow.staging.model import by_name
+from evflow.staging.stores import open_store
 from tests import preloaded
 from tests.examples import tried
 from tests.node.processes import ROOT
+from tests.staging.application import HEAT
 from tests.staging.test_stores import KINDS, VARIABLES, opened, part
 
 
@@ -35,7 +36,7 @@ def written(path: Path, steps: int = 6) -> dict[int, dict[int, int]]:
     return store.done
 
 
-def found(path: Path) -> tuple[dict[int, dict[int, int]], int]:
+def found(path: Path, variables: Any = VARIABLES) -> tuple[dict[int, dict[int, int]], int]:
     """What a store has when it is opened, and how many steps are opened for that."""
     steps = 0
 
@@ -52,7 +53,7 @@ def found(path: Path) -> tuple[dict[int, dict[int, int]], int]:
 
     real, real_array = h5py.File, zarr.Array.__getitem__
     with mock.patch("h5py.File", reads), mock.patch("zarr.Array.__getitem__", reads_array):
-        store = open_store(path, VARIABLES)
+        store = open_store(path, variables)
         store.close()
     return store.done, steps
 
@@ -180,31 +181,20 @@ def test_an_index_that_cannot_be_written_stops_no_step(tmp_path: Path) -> None:
     assert found(path) == (done, 6)
 
 
-def commits() -> None:
-    """A process that commits until it is killed."""
-    index.BEHIND = 3
-    store = open_store(Path(sys.argv[1]), VARIABLES)
-    # What the system has a kill of a process does not take away.
-    with mock.patch("os.fsync"):
-        for step in range(len(store.done), 1000):
-            store.commit(part(step, (step % 2, 1), life=7 + step // 5))
-            print(step, flush=True)
-
-
 @KINDS
 def test_a_kill_at_any_moment_costs_the_steps_behind_the_index_only(tmp_path: Path, name: str) -> None:
     for seed in range(2):
-        program = "tests.staging.test_index:commits"
+        program = "tests.staging.application:commits"
         process = preloaded.start(
             program, [str(tmp_path / name)], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8"
         )
         for _ in range(random.Random(seed).randint(4, 12)):
-            step = int(process.stdout.readline())
+            told = int(process.stdout.readline())
         process.kill()
         process.wait()
         process.stdout.close()
-        done, steps = found(tmp_path / name)
+        done, steps = found(tmp_path / name, by_name([HEAT]))
         assert list(done) == opened(tmp_path / name).step.values.tolist() == list(range(len(done)))
-        assert done == {one: part(one, (one % 2, 1), life=7 + one // 5).writers for one in done}
-        assert len(done) > step
+        assert done == {step: {0: 7 + step // 5, 1: 0 if step % 2 else 9} for step in done}
+        assert len(done) > told
         assert steps <= 3
