@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from evflow.errors import StagingError
 from evflow.staging.model import by_name
 from evflow.staging.stores import open_store
+from evflow.staging.stores.index import Facts, Index
 from tests import preloaded
 from tests.examples import tried
 from tests.node.processes import ROOT
@@ -108,8 +110,24 @@ def test_a_store_that_lost_a_step_is_refused_by_the_name_of_its_file(tmp_path: P
     written(tmp_path / name)
     lost = file_of(tmp_path / name, 3)
     lost.unlink()
-    with pytest.raises(StagingError, match=f"{lost} is missing, and later steps are there; put it back"):
+    with pytest.raises(StagingError, match=f"{lost}: No such file or directory; put it back"):
         open_store(tmp_path / name, VARIABLES)
+
+
+@KINDS
+@pytest.mark.parametrize("place", range(3))
+def test_a_step_that_cannot_be_looked_at_is_never_written_over(tmp_path: Path, name: str, place: int) -> None:
+    done = written(tmp_path / name, 3)
+    # It is on another disk, which is not mounted.
+    step, away = file_of(tmp_path / name, place), tmp_path / "away"
+    step.rename(away)
+    step.symlink_to("/not/mounted")
+    with pytest.raises(StagingError, match=f"{step}: No such file or directory; put it back"):
+        open_store(tmp_path / name, VARIABLES)
+    assert os.readlink(step) == "/not/mounted"
+    step.unlink()
+    step.symlink_to(away)
+    assert found(tmp_path / name) == (done, 0)
 
 
 def test_the_newest_steps_may_be_deleted(tmp_path: Path) -> None:
@@ -129,7 +147,8 @@ def test_the_newest_steps_may_be_deleted(tmp_path: Path) -> None:
 def test_other_files_beside_steps_are_left_alone(tmp_path: Path, name: str) -> None:
     done = written(tmp_path / name)
     step = file_of(tmp_path / name, 1)
-    others = ["notes.txt", f"{step.name}.bak", f"0{step.name}", f"-{step.name}", "²"]
+    others = ["notes.txt", f"{step.name}.bak", f"077{step.suffix}", "77" + ".h5" * (not step.suffix)]
+    others += [f"-{step.name}", "²"]
     for other in others:
         (step.parent / other).write_text("of mine")
     assert found(tmp_path / name) == (done, 0)
@@ -171,6 +190,39 @@ def test_a_damaged_index_costs_time_only(data: st.DataObject) -> None:
         file.write_bytes(damaged)
         assert found(path) == (done, 3)
         assert found(path) == (done, 0)
+
+
+def test_a_step_that_is_there_is_committed_whatever_its_index_meets(tmp_path: Path) -> None:
+    """Nothing of a step may be visible after an OSError, and the next one has the next place."""
+    path, real = tmp_path / "run.h5", os.stat
+
+    def fails(file: Any, **named: Any) -> os.stat_result:
+        if Path(file).parent == files_of(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file, **named)
+
+    store = open_store(path, VARIABLES)
+    store.commit(part(0))
+    with mock.patch("os.stat", fails):
+        store.commit(part(1))
+    with mock.patch("evflow.staging.stores.index.BEHIND", 1), mock.patch("msgspec.msgpack.encode") as encode:
+        encode.side_effect = MemoryError
+        store.commit(part(2))
+    store.commit(part(3))
+    store.close()
+    assert opened(path).step.values.tolist() == list(store.done) == [0, 1, 2, 3]
+    assert found(path) == (store.done, 1)
+
+
+def test_what_is_written_of_the_index_is_in_proportion_to_the_steps(tmp_path: Path) -> None:
+    steps, status, index, entries = 30_000, os.stat(tmp_path), Index(tmp_path / "none", ""), list[int]()
+    with (
+        mock.patch("os.stat", lambda file: status),
+        mock.patch("msgspec.msgpack.encode", lambda given: entries.append(len(given)) or b""),
+    ):
+        for step in range(steps):
+            index.add(step, Facts(step, {}))
+    assert sum(entries) <= 10 * steps
 
 
 def test_an_index_that_cannot_be_written_stops_no_step(tmp_path: Path) -> None:

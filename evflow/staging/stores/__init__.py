@@ -88,7 +88,7 @@ class Store:
     def _committed(self, part: Part, news: dict[int, int]) -> None:
         facts = Facts(part.step, news)
         assert self._index is not None
-        self._index.add(facts)
+        self._index.add(len(self.done), facts)
         self._add(facts)
 
     def close(self) -> None:

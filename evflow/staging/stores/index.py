@@ -21,7 +21,7 @@ from evflow.errors import StagingError
 from evflow.staging.stores.direct import publish
 
 BEHIND = 256
-"""Steps that the index may lack: so many files are opened after a kill."""
+"""Steps that the index may lack, or an eighth of all: so many files are opened after a kill."""
 
 _MOST_BYTES = 1 << 28
 
@@ -61,6 +61,10 @@ class Index:
     def _name(self, place: int) -> str:
         return f"{place}{self._end}"
 
+    def _state(self, place: int) -> tuple[int, int]:
+        status = os.stat(f"{self._folder}/{self._name(place)}")
+        return status.st_size, status.st_mtime_ns
+
     def steps(
         self, read: Callable[[Sequence[int]], Iterable[Facts]], count: int | None = None
     ) -> list[Facts]:
@@ -70,17 +74,20 @@ class Index:
             read: opens the files of steps at some places, of which there is one at least.
             count: how many steps there are; None for as many as there are files.
         """
-        found, known = dict[int, os.stat_result](), self._entries
-        with suppress(FileNotFoundError), os.scandir(self._folder) as files:
-            for file in files:
-                number = file.name.removesuffix(self._end)
-                if number.isdecimal() and file.name == self._name(int(number)):
-                    found[int(number)] = file.stat()
-        places = range(len(found) if count is None else count)
-        for place in (place for place in places if place not in found):
-            why = f"{self._folder / self._name(place)} is missing, and later steps are there"
-            raise StagingError(f"{why}; put it back, or choose another store")
-        states = [(found[place].st_size, found[place].st_mtime_ns) for place in places]
+        known = self._entries
+        if count is None:
+            count = 0
+            for name in os.listdir(self._folder):
+                number = name.removesuffix(self._end)
+                # Whatever becomes of its file: no step may be written over.
+                if number.isdecimal() and name == self._name(int(number)):
+                    count = max(count, int(number) + 1)
+        places = range(count)
+        try:
+            states = [self._state(place) for place in places]
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}; put it back, or choose another store"
+            raise StagingError(why) from None
         new = [place for place in places if place >= len(known) or known[place][:2] != states[place]]
         opened = dict(zip(new, read(new) if new else (), strict=True))
         self._entries = [
@@ -95,11 +102,15 @@ class Index:
             self._save()
         return facts
 
-    def add(self, facts: Facts) -> None:
-        """The next step is there."""
-        status = os.stat(self._folder / self._name(len(self._entries)))
-        self._entries.append(_Entry(status.st_size, status.st_mtime_ns, facts))
-        if len(self._entries) >= self._saved + BEHIND:
+    def add(self, place: int, facts: Facts) -> None:
+        """A step is there, behind all others."""
+        # Without a state it is opened the next time.
+        state = (-1, -1)
+        with suppress(OSError):
+            state = self._state(place)
+        self._entries[place:] = [_Entry(*state, facts)]
+        # All of it is written, so less often as it grows.
+        if place + 1 >= self._saved + max(BEHIND, self._saved // 8):
             self._save()
 
     def close(self) -> None:
@@ -109,8 +120,8 @@ class Index:
 
     def _save(self) -> None:
         self._saved, made = len(self._entries), self._path.with_name(".index.new")
-        data = msgspec.msgpack.encode(self._entries)
         # It saves time, and no more.
-        with suppress(OSError):
+        with suppress(OSError, MemoryError):
+            data = msgspec.msgpack.encode(self._entries)
             made.write_bytes(zlib.crc32(data).to_bytes(4, "little") + data)
             publish(made, self._path)
