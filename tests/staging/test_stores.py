@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import resource
 import shutil
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -295,6 +297,17 @@ def check_large(store: Path, columns: int, steps: list[int]) -> None:
     assert found.tobytes() == np.array(expected).tobytes()
 
 
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As ``ulimit -f``."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @KINDS
 @pytest.mark.parametrize(("columns", "compression"), [(1, 0), (4, 0), (4, 1)])
 def test_a_step_that_the_disk_has_no_room_for_succeeds_later(
@@ -302,15 +315,11 @@ def test_a_step_that_the_disk_has_no_room_for_succeeds_later(
 ) -> None:
     store, made = open_store(tmp_path / name, LARGE, compression), partial(large, columns=columns)
     store.commit(made(0))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
+    with files_of_at_most(100_000):
         for _ in range(2):
             with pytest.raises(OSError, match="too large"):
                 store.commit(made(1))
             check_large(tmp_path / name, columns, [0])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     store.commit(made(1))
     store.close()
     check_large(tmp_path / name, columns, [0, 1])
@@ -336,6 +345,40 @@ def test_hdf5_never_meets_a_disk_that_becomes_full(tmp_path: Path, columns: int,
             store.commit(large(step, columns))
     store.close()
     check_large(tmp_path / "run.h5", columns, [0, 1])
+
+
+@pytest.mark.parametrize("compression", [0, 1])
+@pytest.mark.parametrize("limit", [0, 100, 3_000, 9_000, 600_000])
+def test_a_limit_of_files_refuses_only_what_is_larger(
+    tmp_path: Path, capfd: Any, compression: int, limit: int
+) -> None:
+    store = open_store(tmp_path / "run.h5", LARGE, compression)
+    with files_of_at_most(limit):
+        for _ in range(2):
+            with pytest.raises(OSError, match="File too large"):
+                store.commit(large(0, 4))
+    with files_of_at_most(900_000):
+        store.commit(large(0, 4))
+    store.close()
+    gc.collect()
+    check_large(tmp_path / "run.h5", 4, [0])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("compression", [0, 1])
+def test_bytes_that_memory_takes_bit_by_bit_are_all_there(tmp_path: Path, compression: int) -> None:
+    real, short = os.write, list[int]()
+
+    def write(file: int, data: Any) -> int:
+        short.append(len(data))
+        return real(file, data[: 1 + len(data) // 2])
+
+    with mock.patch("os.write", write):
+        store = open_store(tmp_path / "run.h5", LARGE, compression)
+        store.commit(large(0, 4))
+        store.close()
+    assert max(short) > 1000
+    check_large(tmp_path / "run.h5", 4, [0])
 
 
 def test_a_try_that_failed_does_not_disturb_the_next_and_leaves_nothing(tmp_path: Path) -> None:

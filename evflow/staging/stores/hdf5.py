@@ -12,6 +12,7 @@ that are there whenever the file is opened. The layout is that of netCDF-4, whic
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,9 +33,6 @@ from evflow.staging.stores.direct import LARGE, PAGE, publish, write_file
 from evflow.staging.stores.index import Facts, Index
 
 _PLAIN = "This is a netCDF dimension but not a netCDF variable."
-
-_METADATA = 1 << 26
-"""Bytes that what is not raw data stays below, by far, in any file."""
 
 T = TypeVar("T")
 
@@ -88,15 +86,14 @@ class Hdf5Store(Store):
             "time": np.array(list(part.times)[:1], np.float64),
         }
         fill = partial(self._fill, part=part, news=news, own=own, shapes=shapes)
-        room = 2 * part.nbytes + _METADATA
         # All that the form depends on.
         key = (shapes, news, part.missing)
         pieces: Iterable[Any]
         if self._compression:
-            pieces = [_in_memory(fill, room)[0]]
+            pieces = [_in_memory(fill)[0]]
         else:
             if key != self._key:
-                self._form, self._key = _form(*_in_memory(fill, room)), key
+                self._form, self._key = _form(*_in_memory(fill)), key
             pieces = chain.from_iterable(
                 self._elements(part, piece, own, shapes) if isinstance(piece, str) else [piece]
                 for piece in self._form
@@ -143,7 +140,7 @@ class Hdf5Store(Store):
 
     def _join(self) -> None:
         made = self._path.with_name(f".{self._path.name}.new")
-        write_file(made, [_in_memory(self._fill_join, _METADATA)[0]])
+        write_file(made, [_in_memory(self._fill_join)[0]])
         publish(made, self._path)
 
     def _fill_join(self, file: h5py.File) -> None:
@@ -172,19 +169,41 @@ class Hdf5Store(Store):
         return h5py.Dataset(h5d.create(file.id, name.encode(), kind, h5s.create_simple(whole, most), made))
 
 
-def _in_memory(fill: Callable[[h5py.File], T], room: int) -> tuple[mmap.mmap, T]:
-    """A file of HDF5, made in memory, and what ``fill`` gives.
+class _Memory(io.FileIO):
+    """A file in memory for HDF5, which looks at no count of bytes, and lets go of no file that refuses some:
+    it hears of no error, and ``refused`` is the first."""
 
-    Args:
-        fill: makes what is in it.
-        room: bytes that it does not exceed.
-    """
-    with open(os.memfd_create("evflow-hdf5", os.MFD_CLOEXEC), "r+b", buffering=0) as file:
-        # A limit of the process (``ulimit -f``) is an OSError here; HDF5 must not meet it.
-        file.truncate(room)
-        file.truncate(0)
-        with h5py.File(file, "w", libver="v110", alignment_threshold=LARGE, alignment_interval=PAGE) as made:
-            found = fill(made)
+    refused: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self.fileno(), left) :]
+        except OSError as error:
+            self.refused = self.refused or error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.refused = self.refused or error
+            return size or 0
+
+
+def _in_memory(fill: Callable[[h5py.File], T]) -> tuple[mmap.mmap, T]:
+    """A file of HDF5, made in memory, and what ``fill`` gives. OSError if memory or a limit of the process
+    (``ulimit -f``) refuses it."""
+    with _Memory(os.memfd_create("evflow-hdf5", os.MFD_CLOEXEC), "r+") as file:
+        try:
+            with h5py.File(
+                file, "w", libver="v110", alignment_threshold=LARGE, alignment_interval=PAGE
+            ) as made:
+                found = fill(made)
+        finally:
+            if file.refused:
+                raise file.refused
         return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), found
 
 
