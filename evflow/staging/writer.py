@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,7 +94,7 @@ class Writer(Closing):
         *,
         budget: int,
         full: Full = "block",
-        spill: str | Path | None = None,
+        spill: str | os.PathLike[str] | None = None,
         disk: int = 1 << 40,
     ) -> None:
         self._variables = by_name(variables)
@@ -105,7 +106,7 @@ class Writer(Closing):
         fits = full in ("block", "drop oldest", "spill") and (full == "spill") == (spill is not None)
         expected = "'block', 'drop oldest', or 'spill' with a folder"
         expect(fits, "writer: full and spill", (full, spill), expected)
-        fits = spill is None or (isinstance(spill, str | Path) and Path(spill).is_dir())
+        fits = spill is None or (isinstance(spill, str | os.PathLike) and os.path.isdir(spill))
         expect(fits, "writer: spill", spill, "a folder that exists")
         expect(isinstance(disk, int) and disk >= 0, "writer: disk", disk, "bytes, 0 or more")
         check_path("writer: at", at)
@@ -311,10 +312,11 @@ class Writer(Closing):
 
         Raises:
             StagingError: some step was not safe in time. If it was announced to a staging node that lives,
-                that still commits it.
+                that still commits it. Or the timeout is not one; then the writer stays open.
         """
         if self._closed:
             return
+        _end(timeout)
         with self._lock:
             self._sending.leave()
             self._send()
@@ -431,8 +433,9 @@ class Writer(Closing):
 def _end(timeout: Any) -> float:
     """When a wait of so many seconds ends, on the clock that only goes forward."""
     end = math.inf if timeout is None else math.nan
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        end = time.monotonic() + float(timeout)
+    if not isinstance(timeout, bool) and isinstance(timeout, Real):
+        with contextlib.suppress(OverflowError):
+            end = time.monotonic() + float(timeout)
     expect(not math.isnan(end), "writer: timeout", timeout, "seconds, or None")
     return end
 

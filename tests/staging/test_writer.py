@@ -94,6 +94,7 @@ def test_a_writer_that_could_never_connect_is_not_made(tmp_path: Path) -> None:
         ({"full": "spill", "spill": "nowhere/at/all"}, "spill 'nowhere/at/all': expected a folder"),
         ({"full": "spill", "spill": __file__}, "expected a folder"),
         ({"full": "spill", "spill": 5}, "spill 5: expected a folder"),
+        ({"full": "spill", "spill": b"/tmp"}, "expected a folder"),
         ({"disk": -1}, "disk -1: expected bytes"),
     ],
 )  # fmt: skip
@@ -104,16 +105,27 @@ def test_room_that_no_host_gives_is_refused_at_once(wrong: Any, why: str) -> Non
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize("wrong", ["soon", [], math.nan, 10**400])
+@pytest.mark.parametrize("wrong", ["soon", "5", True, np.True_, [], math.nan, 10**400])
 def test_a_timeout_that_is_not_a_number_of_seconds_is_refused_and_nothing_is_begun(wrong: Any) -> None:
     writer = Writer("nobody", 0, 1, [FEW], budget=1 << 16)
     with pytest.raises(StagingError, match=r"writer: timeout .*: expected seconds, or None"):
         writer.write(0, ONES, timeout=wrong)
     with pytest.raises(StagingError, match=r"writer: timeout .*: expected seconds, or None"):
         writer.drain(wrong)
+    with pytest.raises(StagingError, match=r"writer: timeout .*: expected seconds, or None"):
+        writer.close(wrong)
     writer.write(0, ONES, timeout=np.float32(1))
     with pytest.raises(StagingError, match="is not safe yet"):
         writer.close(timeout=0.0001)
+
+
+def test_any_path_names_the_folder_for_spilling(tmp_path: Path) -> None:
+    (tmp_path / "spill").mkdir()
+    (folder,) = os.scandir(tmp_path)
+    writer = Writer("nobody", 0, 1, [FEW], budget=4096 + 64, full="spill", spill=folder)
+    for step in range(2):
+        writer.write(step, ONES)
+    writer.close(timeout=0)
 
 
 def test_a_number_that_is_too_great_is_refused_with_the_bound() -> None:
