@@ -115,7 +115,7 @@ class Pulling:
             return Hold(f"the staging node holds {used} bytes, of {self.memory} that it may")
         holds: list[Hold] = []
         for offer in sorted(fit, key=self._scheduler.order):
-            earlier = [rank for rank, step in behind if step < offer.step]
+            earlier = [rank for rank, step in behind if (step + 1, rank) < (offer.step, offer.rank)]
             hold = self._scheduler.hold(offer, fit, earlier, now)
             if hold is None:
                 return self._cut(offer, now)

@@ -48,7 +48,7 @@ class Scheduler(Struct, tag=True):
         Args:
             offer: the offer.
             offers: all that there are.
-            behind: ranks that may still announce the step of the offer, or one before it.
+            behind: ranks that may still announce what comes before the offer by step and rank.
             now: seconds on a clock that only goes forward.
 
         Returns:

@@ -148,7 +148,16 @@ def test_in_order_pulls_by_its_key(key: tuple[str, str]) -> None:
 
 
 def test_in_order_waits_for_what_may_come_first() -> None:
-    assert {place[:2] for place in pulls(InOrder(), OFFERS, behind=[(7, 1)])} == {(1, 0), (1, 1)}
+    def begun(*behind: tuple[int, int]) -> list[tuple[int, int]]:
+        return sorted({place[:2] for place in pulls(InOrder(), OFFERS, behind=behind)})
+
+    # Ranks 0 and 1 offer steps 1 and 2. By step and rank, what a rank announces next comes before or behind.
+    assert begun((7, 1)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert begun((7, 0)) == [(1, 0), (1, 1)]
+    assert begun((1, 1)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert begun((0, 1)) == [(1, 0), (1, 1), (2, 0)]
+    assert begun((7, 1), (0, 0)) == [(1, 0)]
+    assert begun((7, -1), (0, 1)) == []
 
 
 def test_congestion_is_avoided() -> None:
