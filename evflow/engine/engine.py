@@ -59,6 +59,7 @@ class Engine:
     Attributes:
         waking: which stones emit by themselves, and when.
         stalls: which stones cannot keep what came to them now.
+        frozen: the stones that queue what arrives.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
         pending: events that ``run`` is to move, each with the stone and the input that they are for.
@@ -110,12 +111,12 @@ class Engine:
         self._now = 0.0
         self._ticks: dict[str, int] = {}
         self._rhythms: list[tuple[Slot, float]] = []
-        self._frozen: list[Slot] = []
+        self.frozen: list[Slot] = []
         self._asking: list[Asking] | None = None
-        self._sorted_version = -1
         try:
             for slot in topology.slots.values():
                 self.open(slot)
+            self._sort_out()
         except BaseException:
             self.stop()
             raise
@@ -196,6 +197,7 @@ class Engine:
     def changed(self, names: Collection[str] | None = None) -> None:
         """Forgets routes, all or those over stones of ``names``; called when the topology has changed."""
         self.version += 1
+        self._sort_out()
         self.ungate()
         self._asking = None
         if names is None:
@@ -249,9 +251,7 @@ class Engine:
     @property
     def parked_bytes(self) -> int:
         """Bytes of events that wait at frozen stones."""
-        if self._sorted_version != self.version:
-            self._sort_out()
-        return sum([slot.parked_bytes for slot in self._frozen]) if self._frozen else 0
+        return sum([slot.parked_bytes for slot in self.frozen]) if self.frozen else 0
 
     def extract(self, slot: Slot) -> list[EventBatch]:
         """Takes out what waits at a stone: first what its actor holds, then what was parked."""
@@ -286,7 +286,7 @@ class Engine:
             wall: seconds since 1970 (UTC).
             held: whether a generator may make nothing now; that tick is left out.
         """
-        for slot, period in self._periodic():
+        for slot, period in self._rhythms:
             due = self._due_at(slot, period, now)
             if now < due or slot.frozen:
                 continue
@@ -305,13 +305,12 @@ class Engine:
     @property
     def restless(self) -> bool:
         """Whether any stone wants a tick, or cannot write what comes to it."""
-        if self._sorted_version != self.version:
-            self._sort_out()
         return bool(self._rhythms or self.stalls.stalled or self.stalls.open)
 
-    def next_due(self, now: float) -> float | None:
-        """When ``tick`` is needed next, on the same clock; None if never."""
-        return min((self._due_at(slot, period, now) for slot, period in self._periodic()), default=None)
+    def next_due(self, now: float) -> float:
+        """When ``tick`` or ``Stalls.retry`` is needed next, on the same clock; infinity if never."""
+        times = [self._due_at(slot, period, now) for slot, period in self._rhythms]
+        return min([*times, self.stalls.next_due()])
 
     def _due_at(self, slot: Slot, period: float, now: float) -> float:
         self._now = now
@@ -338,17 +337,11 @@ class Engine:
         for known in (self._due, self._rest, self._ticks):
             known.pop(name, None)
 
-    def _periodic(self) -> list[tuple[Slot, float]]:
-        self._sort_out()
-        return self._rhythms
-
     def _sort_out(self) -> None:
         """Finds the stones that are asked for in every turn."""
-        if self._sorted_version == self.version:
-            return
-        self._sorted_version = self.version
+        self.waking.sort_out()
         slots = self.topology.slots.values()
-        self._frozen = [slot for slot in slots if slot.frozen]
+        self.frozen = [slot for slot in slots if slot.frozen]
         self._rhythms = [
             (slot, slot.stone.period)
             for slot in slots
@@ -501,8 +494,10 @@ class Engine:
             return
         start, aside = time.perf_counter(), self._seconds_aside
         if adapter.idle:
-            slot.counts[IN] += len(batch)
-            self._receive(slot, adapter.input, batch)
+            # As ``len(batch)``, without a call.
+            count = batch.rows if batch.selection is None else len(batch.selection)
+            slot.counts[IN] += count
+            self._receive(slot, adapter.input, batch, count)
         else:
             # Converted as a whole first: if that fails, no event of the batch was counted or handled.
             parts = list(adapter.apply(batch))
@@ -510,14 +505,14 @@ class Engine:
             for converted, rejected in parts:
                 for event, reason in rejected:
                     self.fault(slot, event, reason)
-                if len(converted):
-                    self._receive(slot, adapter.input, converted)
+                if count := len(converted):
+                    self._receive(slot, adapter.input, converted, count)
         slot.busy += time.perf_counter() - start - (self._seconds_aside - aside)
 
-    def _receive(self, slot: Slot, input: str, batch: EventBatch) -> None:
+    def _receive(self, slot: Slot, input: str, batch: EventBatch, count: int) -> None:
         assert slot.actor is not None
         # One event alone is its own slice.
-        if not slot.actor.divides or len(batch) == 1:
+        if count == 1 or not slot.actor.divides:
             self._give(slot, input, batch)
             if self.pending:
                 self._step_aside()

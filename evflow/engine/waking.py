@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from threading import get_ident
@@ -37,6 +38,9 @@ class Waking:
         ring: wakes the thread that drives the engine.
         number: what the actor that was woken last has given its events, or None.
         behind: whether handlers have submitted more than could be run so far: nothing else comes in then.
+        wakers: the stones that emit by themselves.
+        called: the stones that were called, and not woken since.
+        stoppers: the names of the stones that may be full.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -44,12 +48,11 @@ class Waking:
         self.ring: Callable[[], None] = lambda: None
         self.number: int | None = None
         self.behind = False
-        self._version = -1
-        self._wakers: list[Slot] = []
-        self._stoppers: set[str] = set()
+        self.wakers: list[Slot] = []
+        self.stoppers: set[str] = set()
         self._ahead: dict[tuple[Slot, bool], list[Slot]] = {}
         self._due: dict[Slot, float | None] = {}
-        self._called: deque[Slot] = deque()
+        self.called: deque[Slot] = deque()
         self._wanted: set[Slot] = set()
         self._failures: dict[Slot, str] = {}
         # Threads of actors that wait for room, and the actors that may have to make it.
@@ -57,20 +60,8 @@ class Waking:
 
     def call(self, slot: Slot) -> None:
         """Has a stone woken soon; called in any thread."""
-        self._called.append(slot)
+        self.called.append(slot)
         self.ring()
-
-    @property
-    def wakes(self) -> bool:
-        """Whether there is a stone that emits by itself, or one was called."""
-        if self._version != self._engine.version:
-            self._sort_out()
-        return bool(self._wakers or self._called)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a stone was called, and not woken since."""
-        return bool(self._called)
 
     def due(self, now: float, held: Callable[[Slot], bool]) -> Iterator[Slot]:
         """Wakes, one after the other, the stones that are due; what each has emitted is to be moved before
@@ -80,10 +71,9 @@ class Waking:
             now: seconds on a clock that only goes forward.
             held: whether a stone may emit nothing now; then it is woken later.
         """
-        self._sort_out()
-        while self._called:
-            self._wanted.add(self._called.popleft())
-        for slot in self._wakers:
+        while self.called:
+            self._wanted.add(self.called.popleft())
+        for slot in self.wakers:
             actor, due = slot.actor, self._due.get(slot, 0.0)
             is_due = slot in self._wanted or (due is not None and due <= now)
             # From one that leads nowhere nothing can be emitted.
@@ -101,24 +91,21 @@ class Waking:
                 mishaps.tell(_log, f"stone {slot.name!r}", "it failed when it was woken", error)
             yield slot
 
-    def next_due(self, now: float, held: Callable[[Slot], bool]) -> float | None:
-        """When ``due`` is needed next; None if not before something else happens."""
-        self._sort_out()
+    def next_due(self, now: float, held: Callable[[Slot], bool]) -> float:
+        """When ``due`` is needed next; infinity if not before something else happens."""
         times = [
             due
-            for slot in self._wakers
+            for slot in self.wakers
             if (due := now if slot in self._wanted else self._due.get(slot, now)) is not None
             and not (slot.ports and (slot.frozen or held(slot)))
         ]
-        return min(times, default=None)
+        return min(times, default=math.inf)
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether a stone downstream of a stone, or of what it emits itself, is full."""
         if self.behind:
             return True
-        if self._version != self._engine.version:
-            self._sort_out()
-        if not self._stoppers:
+        if not self.stoppers:
             return False
         ahead = self._ahead.get((slot, leaving))
         if ahead is None:
@@ -132,7 +119,7 @@ class Waking:
             at = todo.pop()
             own = leaving and at is slot
             # A stone that is full may emit: by that it gets room again.
-            if at.name in self._stoppers and not own:
+            if at.name in self.stoppers and not own:
                 found.append(at)
             if at.buffers and not own:
                 continue
@@ -148,9 +135,8 @@ class Waking:
         Args:
             since: of some stones how far ``kept_ever`` had come; what they have taken since does not count.
         """
-        self._sort_out()
         told = self._engine.stalls.waiting()
-        for slot in self._wakers:
+        for slot in self.wakers:
             why = "" if slot.frozen else slot.busy_with
             if why and not (slot in since and slot.has_released(*since[slot])):
                 told.append(f"stone {slot.name!r}: {why}{self._failures.get(slot, '')}")
@@ -159,15 +145,13 @@ class Waking:
     def kept(self) -> dict[Slot, tuple[int, int]] | None:
         """How far ``kept_ever`` has come of the stones that handle events by themselves; None while another
         emits some."""
-        self._sort_out()
-        if any(slot.ports and slot.handles for slot in self._wakers):
+        if any(slot.ports and slot.handles for slot in self.wakers):
             return None
-        return {slot: slot.kept_ever for slot in self._wakers if not slot.ports}
+        return {slot: slot.kept_ever for slot in self.wakers if not slot.ports}
 
     def left(self) -> int:
         """Events that stones hold and will handle by themselves."""
-        self._sort_out()
-        return sum(slot.queued for slot in self._wakers if slot.handles)
+        return sum(slot.queued for slot in self.wakers if slot.handles)
 
     def waits_for_itself(self, slot: Slot, actor: Actor) -> bool:
         """Whether a handler of ``actor`` that waits for room at a stone may wait for itself.
@@ -195,42 +179,38 @@ class Waking:
 
     def draining(self) -> None:
         """Tells these stones that a drain begins."""
-        self._sort_out()
-        for slot in self._wakers:
+        for slot in self.wakers:
             if not slot.frozen:
                 slot.asked("draining", lambda actor: actor.draining(), None)
 
     def failures(self) -> list[EvflowError]:
         """Why stones emit nothing more."""
-        self._sort_out()
-        told = (slot.asked("failure", _failure, None) for slot in self._wakers)
+        told = (slot.asked("failure", _failure, None) for slot in self.wakers)
         return [failure for failure in told if failure is not None]
 
     def troubles(self) -> list[str]:
         """Why a flow may not come to rest: who is busy, and who is full."""
-        full = [name for name in sorted(self._stoppers) if _full(self._engine.topology.slots[name])]
+        full = [name for name in sorted(self.stoppers) if _full(self._engine.topology.slots[name])]
         return [
             *self.busy(),
             *self._engine.stalls.unsettled(),
             *(f"stone {name!r} is full and takes no more now" for name in full),
         ]
 
-    def _sort_out(self) -> None:
-        if self._version == self._engine.version:
-            return
-        self._version = self._engine.version
+    def sort_out(self) -> None:
+        """Finds the stones that emit by themselves, and those that may be full; the topology has changed."""
         slots = self._engine.topology.slots.values()
         acting = [slot for slot in slots if isinstance(slot.stone, Acting)]
-        self._wakers = [slot for slot in acting if isinstance(slot.stone, Acting) and slot.stone.wakes]
-        self._stoppers = {
+        self.wakers = [slot for slot in acting if isinstance(slot.stone, Acting) and slot.stone.wakes]
+        self.stoppers = {
             slot.name
             for slot in acting
             if slot.stalled or (slot.actor is not None and type(slot.actor).full is not Actor.full)
         }
         self._ahead.clear()
-        self._due = {slot: due for slot, due in self._due.items() if slot in self._wakers}
-        self._failures = {slot: why for slot, why in self._failures.items() if slot in self._wakers}
-        self._wanted &= set(self._wakers)
+        self._due = {slot: due for slot, due in self._due.items() if slot in self.wakers}
+        self._failures = {slot: why for slot, why in self._failures.items() if slot in self.wakers}
+        self._wanted &= set(self.wakers)
 
 
 def _failure(actor: Actor) -> EvflowError | None:
@@ -301,10 +281,10 @@ class Stalls:
                 known[1].over()
                 del self.open[actor]
 
-    def next_due(self) -> float | None:
-        """When ``retry`` is needed next, in seconds of ``time.monotonic``; None if nothing is stalled."""
+    def next_due(self) -> float:
+        """When ``retry`` is needed next, in seconds of ``time.monotonic``; infinity if nothing is stalled."""
         troubles = [*self.stalled.values(), *(trouble for _, trouble in self.open.values())]
-        return min((trouble.due for trouble in troubles), default=None)
+        return min((trouble.due for trouble in troubles), default=math.inf)
 
     def retry(self, now: float) -> None:
         """Gives stones what is parked at them, and settles what could not be noted; what that emits is to be

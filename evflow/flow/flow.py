@@ -169,13 +169,13 @@ class Flow(Changeable):
         self._worker = worker = Worker(self.engine, graph.name, max_events, max_bytes, net)
         if links is not None:
             entrances = {name: topology.slots[name] for name in topology.entrances}
-            links.attach(self.engine, entrances, worker.run_arrived, worker.run_inner, self._give_up)
+            links.attach(self.engine, entrances, worker.run_inner, self._give_up)
         self._questions: Questions | None = None
         if links is not None:
             from evflow.flow.questions import Questions
 
-            self._questions = Questions(self.engine, links, partial(worker.later, links=True))
-            worker.each_turn(self._questions.tick, links=True)
+            later, each_turn = partial(worker.later, links=True), partial(worker.each_turn, links=True)
+            self._questions = Questions(self.engine, links, later, each_turn)
         self._net = net
         self._changes = Changes(graph.name, worker, graph, self._checked, self._altered)
         self._do = worker.do

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from evflow import mishaps
 from evflow.mishaps import CONTAINED
@@ -32,26 +34,31 @@ class Hooks:
 
     Args:
         name: the flow's name, for the log.
+
+    Attributes:
+        known: the hooks that there are.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._known: tuple[_Known, ...] = ()
+        self.known: list[_Known] = []
 
     def add(self, call: Hook, links: bool) -> Callable[[], None]:
         """Adds a hook; see ``Worker.each_turn``."""
         hook = _Known(call, links)
-        self._known = (*self._known, hook)
+        # What changes the list does so in one step of the interpreter.
+        self.known.append(hook)
 
         def end() -> None:
-            self._known = tuple(known for known in self._known if known is not hook)
+            with suppress(ValueError):
+                self.known.remove(hook)
 
         return end
 
     def call(self, links: bool) -> None:
         """Calls all hooks, or those only that need nothing but the links; one that has failed waits a
         second."""
-        for hook in self._known:
+        for hook in list(self.known):
             if (links and not hook.links) or (hook.failed and time.monotonic() < (hook.due or 0.0)):
                 continue
             try:
@@ -61,10 +68,7 @@ class Hooks:
                 mishaps.tell(_log, f"flow {self._name}", "what is called in each turn failed", error)
 
     @property
-    def due(self) -> float | None:
-        """When one is to be called next at the latest, as ``time.monotonic`` tells it; None if none is."""
-        due = None
-        for hook in self._known:
-            if hook.due is not None and (due is None or hook.due < due):
-                due = hook.due
-        return due
+    def due(self) -> float:
+        """When one is to be called next at the latest, as ``time.monotonic`` tells it; infinity if never."""
+        times = [math.inf if hook.due is None else hook.due for hook in list(self.known)]
+        return min(times, default=math.inf)

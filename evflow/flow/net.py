@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ class Waker(Protocol):
     """Wakes the engine's thread; see ``Bell``.
 
     Attributes:
-        asleep: whether it has to be rung.
+        asleep: whether it has to be rung; set before the sleeper looks whether anything waits.
     """
 
     asleep: bool
@@ -27,8 +28,8 @@ class Waker(Protocol):
     def ring(self) -> None:
         """Wakes the sleeper."""
 
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()``."""
+    def sleep(self, seconds: float | None) -> None:
+        """Sleeps until rung since ``asleep`` was set, or for ``seconds``."""
 
 
 class Net(Protocol):
@@ -76,13 +77,9 @@ class Net(Protocol):
         are queued. Called while the flow's thread is in a stone's own code."""
         return
 
-    def finish(self, now: float) -> None:
-        """Sends what is to go, at the end of a turn."""
-        return
-
-    def next_due(self, now: float) -> float | None:
-        """When ``finish`` is needed next; None if never."""
-        return None
+    def finish(self, now: float) -> float:
+        """Sends what is to go, at the end of a turn; gives when that is needed next, infinity if never."""
+        return math.inf
 
     def blocked(self, slot: Slot, leaving: bool = False) -> bool:
         """Whether events at a stone, or those that it emits itself (``leaving``), would get to a stone or
@@ -198,11 +195,9 @@ class Bell:
             # Released already: the sleeper is on its way.
             return
 
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung or for ``seconds``, but not at all if ``waiting()`` after ``asleep`` is set."""
-        self.asleep = True
-        if not waiting():
-            self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
+    def sleep(self, seconds: float | None) -> None:
+        """Sleeps until rung since ``asleep`` was set, or for ``seconds``."""
+        self._lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
         self.asleep = False
 
 

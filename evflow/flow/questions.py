@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evflow.choices import choices
 from evflow.errors import EvflowError, FlowError
+from evflow.flow.hooks import Hook
 from evflow.net.link.control import Answers, Asker, Reply, UnansweredError
 from evflow.outside import shown
 from evflow.stone import Later
@@ -35,23 +36,28 @@ class _Links(Protocol):
 
 
 class Questions:
-    """Both ends of questions to stones; made before the flow's thread begins.
+    """Both ends of questions to stones.
 
     Args:
         engine: whose stones answer.
         links: the node's.
         later: has whoever has the links do a task with them.
-
-    Attributes:
-        tick: asks again what is not answered; to be called in each turn.
+        each_turn: has whoever has the links call something in each turn.
     """
 
-    def __init__(self, engine: Engine, links: _Links, later: Callable[[Callable[[], object]], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        links: _Links,
+        later: Callable[[Callable[[], object]], None],
+        each_turn: Callable[[Hook], object],
+    ) -> None:
         self._engine = engine
         self._links = links
         self._later = later
+        self._each_turn = each_turn
         self._asker = Asker(links.tell, os.urandom(8), _ASK, self._barred)
-        self.tick = self._asker.tick
+        self._asks = False
         answers = Answers({"stone": self._answer}, lambda peer, verb: "", links.tell, _ANSWER)
         links.listen(_ASK, lambda peer, body, now: answers.receive(peer, body))
         links.listen(_ANSWER, lambda peer, body, now: self._asker.receive(peer, body), prompt=True)
@@ -97,6 +103,10 @@ class Questions:
             done.set()
 
         def ask() -> None:
+            # Most flows ask nothing, and need not look in each turn for what is not answered.
+            if not self._asks:
+                self._asks = True
+                self._each_turn(self._asker.tick)
             self._links.peer(peer, peer if "://" in peer else "")
             arguments = {"stone": stone, "question": question}
             self._asker.ask(peer, "stone", arguments, time.monotonic(), timeout, reply)

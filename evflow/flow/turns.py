@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 from evflow.flow.net import Waker
 
@@ -68,23 +67,22 @@ class Turns:
         """Ends a turn of the flow's thread, which calls: lets those go on that wait, then sleeps.
 
         Args:
-            waiting: whether something waits after all; see ``Waker.sleep``.
+            waiting: whether something waits after all, so that it does not sleep; asked once others see that
+                it has to be woken.
             seconds: how long at most; None for as long as it takes.
         """
         self.wanted = True
         if self._old:
             _let_go(self._old)
-        self._bell.sleep(partial(self._stays, waiting), seconds)
-
-    def _stays(self, waiting: Callable[[], bool]) -> bool:
+        self._bell.asleep = True
         # A thread that saw it wanted before may unset that only now: then nobody would wake the sleeper.
         if not self.wanted or waiting():
             # What those have submitted that wait may have come too late for this turn.
             self._old, self._new = self._new, self._old
-            return True
-        if self._new:
+            seconds = 0.0
+        elif self._new:
             _let_go(self._new)
-        return False
+        self._bell.sleep(seconds)
 
 
 def _let_go(waiting: deque[threading.Lock]) -> None:

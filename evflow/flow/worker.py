@@ -8,6 +8,7 @@ what is to go; while it is in a stone's own code, another thread does (``standby
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -83,7 +84,8 @@ class Worker:
         self._handed = Handed(engine, net.aside, max_events, max_bytes)
         self._lender = Lender(engine, net)
         self._until = 0.0
-        self._entry: Slot | None = None
+        # When the engine is to be told the time next, and when the links are to be looked after.
+        self._tick_at = self._links_due = 0.0
         # The links may be served meanwhile, so what handlers lead to is told to them afterwards.
         self._led: set[tuple[Slot, Slot]] = set()
         self._end: End | None = None
@@ -159,8 +161,8 @@ class Worker:
             FlowError: there is no room.
         """
         self._handed.put(queue.slot, item)
-        if self._entry is not None:
-            self._led.add((self._entry, queue.slot))
+        if self.engine.begun:
+            self._led.add((self.engine.begun[0], queue.slot))
 
     def wake(self) -> None:
         """Wakes the thread if it sleeps."""
@@ -462,17 +464,17 @@ class Worker:
 
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
-        now = time.monotonic()
-        due = [self._net.next_due(now), self._hooks.due]
-        if self.engine.restless:
-            due += self.engine.next_due(now), self.engine.stalls.next_due()
+        now, engine, waking = time.monotonic(), self.engine, self.engine.waking
+        self._tick_at = engine.next_due(now) if engine.restless else math.inf
+        due = min(self._tick_at, self._links_due)
+        if self._hooks.known:
+            due = min(due, self._hooks.due)
         if self._end is not None:
-            due.append(self._end.deadline)
-        if self.engine.waking.wakes and not self._held_up():
-            due.append(self.engine.waking.next_due(now, self._held))
-        known = [at for at in due if at is not None]
+            due = min(due, self._end.deadline)
+        if (waking.wakers or waking.called) and not self._held_up():
+            due = min(due, waking.next_due(now, self._held))
         # Where more is due later, at most an hour: clocks jump, and the system counts in a few bits.
-        return min(min(known) - now, 3600.0) if known else None
+        return None if due == math.inf else min(due - now, 3600.0)
 
     def _seal(self, reason: str = "the flow is closed") -> None:
         # A submission either went in before this, and is taken, or is refused: none is lost in between.
@@ -480,9 +482,9 @@ class Worker:
             queue.seal(reason)
 
     def _waiting(self) -> bool:
-        if self._tasks or self._link_tasks or self._handed.waiting or self.engine.waking.waiting:
+        if self._tasks or self._link_tasks or self._handed.waiting or self.engine.waking.called:
             return True
-        if not self._held_up():
+        if not (self.engine.frozen and self._held_up()):
             for queue in self._queues:
                 if queue.waiting and not self._net.blocked(queue.slot):
                     return True
@@ -492,28 +494,34 @@ class Worker:
     def _turn(self) -> None:
         if self._lender.lent:
             self._lender.settle()
-        now = time.monotonic()
+        engine, now = self.engine, time.monotonic()
         self._until = now + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self._link_tasks:
             self._do_link_tasks()
-        if self.engine.restless:
-            self.engine.tick(now, time.time(), self._net.blocked)
-            self.engine.stalls.retry(now)
+        if now >= self._tick_at:
+            engine.tick(now, time.time(), self._net.blocked)
+            engine.stalls.retry(now)
             self.run_inner()
         self._net.receive(now)
-        self.run()
-        if not self._held_up():
-            self._take()
-            if self.engine.waking.wakes:
+        if engine.pending or engine.emitters or self._handed.waiting:
+            self.run()
+        if not (engine.frozen and self._held_up()):
+            for queue in self._queues:
+                if queue.buffer.many:
+                    queue.gate(engine.topology)
+                if queue.waiting:
+                    self._run_queue(queue, False)
+            if engine.waking.wakers or engine.waking.called:
                 self._wake()
         for task in tasks:
             task()
             self.run()
-        self._hooks.call(links=False)
-        self.run()
-        self._net.finish(time.monotonic())
+        if self._hooks.known:
+            self._hooks.call(links=False)
+            self.run()
+        self._links_due = self._net.finish(time.monotonic())
         if self._drains and not self._handed.waiting:
             self._end_drains()
 
@@ -531,7 +539,6 @@ class Worker:
         """Has the stones emit that do so by themselves."""
         for slot in self.engine.waking.due(time.monotonic(), self._held):
             number = self.engine.waking.number
-            self._entry = slot
             if number is None:
                 self.run()
             else:
@@ -542,18 +549,11 @@ class Worker:
             if drain.over(self._held_up()):
                 self._drains.remove(drain)
                 drain.finish(self._net)
-                self._net.finish(time.monotonic())
+                self._links_due = self._net.finish(time.monotonic())
 
     def _held_up(self) -> bool:
         # What frozen stones queue is bounded: then events wait in the source queues, and submit waits.
         return self.engine.parked_bytes >= self._max_bytes
-
-    def _take(self) -> None:
-        for queue in self._queues:
-            if queue.buffer.many:
-                queue.gate(self.engine.topology)
-            if queue.waiting:
-                self._run_queue(queue, False)
 
     def _ungate(self) -> None:
         for queue in self._queues:
@@ -565,7 +565,6 @@ class Worker:
         if not regardless and self._net.blocked(slot):
             return
         for batch in queue.take():
-            self._entry = slot
             self.engine.submit(slot, batch, origin=(slot.name, b""))
             self.run()
             if queue.ready and not regardless and self._net.blocked(slot):
@@ -573,16 +572,8 @@ class Worker:
 
     def run(self) -> None:
         """Moves events, and those that handlers submit meanwhile, until none moves any more."""
-        engine = self.engine
-        if engine.pending or self._handed.waiting or engine.emitters:
-            engine.run()
-            self.run_inner()
-        self._entry = None
-
-    def run_arrived(self, slot: Slot) -> None:
-        """Moves events that came over a link to a stone, but not those that handlers submit meanwhile."""
-        self._entry = slot
         self.engine.run()
+        self.run_inner()
 
     def run_inner(self) -> None:
         """Moves what handlers have submitted, and has what stones have emitted be settled."""
@@ -594,6 +585,5 @@ class Worker:
             self._handed.run(self._until)
         # What is left of it goes before anything else that comes.
         self.engine.waking.behind = self._handed.waiting > 0
-        self._entry = None
         if self.engine.emitters:
             self._net.settle_actors(self.engine.emitted())

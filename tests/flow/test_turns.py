@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -102,7 +102,7 @@ class Bell:
     def ring(self) -> None:
         self.rung += 1
 
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
+    def sleep(self, seconds: float | None) -> None:
         """Returns at once."""
 
 
@@ -140,19 +140,23 @@ def test_who_comes_too_late_for_a_turn_waits_for_the_next() -> None:
 
 
 def test_the_flows_thread_does_not_sleep_while_those_who_submit_take_it_for_awake() -> None:
-    slept: list[bool] = []
+    slept: list[float | None] = []
 
     class Late(Bell):
-        def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-            # Other threads have found it idle before, and go on only now.
-            for _ in range(200):
-                turns.await_one()
-            assert not turns.wanted
-            slept.append(not waiting())
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "asleep" and value:
+                # Other threads have found it idle before, and go on only now.
+                for _ in range(200):
+                    turns.await_one()
+                assert not turns.wanted
+            super().__setattr__(name, value)
 
-    bell = Late()
-    bell.asleep = False
+        def sleep(self, seconds: float | None) -> None:
+            slept.append(seconds)
+
+    bell = Late.__new__(Late)
+    bell.__dict__.update(asleep=False, rung=0)
     turns = Turns(bell)  # type: ignore[arg-type]
     turns._next = math.inf
     turns.sleep(lambda: False, None)
-    assert slept == [False]
+    assert slept == [0.0]

@@ -161,7 +161,7 @@ class Peer:
 
         self.engine = Engine(topology, self.letters, sender)
         self.slots = topology.slots
-        self.hub.attach(self.engine, {n: topology.slots[n] for n in topology.entrances}, self._run)
+        self.hub.attach(self.engine, {n: topology.slots[n] for n in topology.entrances}, self._settle)
         for peer, text in (contacts or {}).items():
             self.hub.peer(peer, text)
         if listens:
@@ -171,14 +171,14 @@ class Peer:
     def _take(self, end: End, header: Any, body: Any, now: float) -> None:
         self.hub.receive(end, header, body, now)
 
-    def _run(self, slot: Slot) -> None:
-        self.engine.run()
+    def _settle(self) -> None:
         self.hub.delivery.settle_actors(self.engine.emitted())
 
     def submit(self, stone: str, batch: ev.EventBatch) -> None:
         """Puts events into a stone, and lets them go as far as they go."""
         self.engine.submit(self.slots[stone], batch)
-        self._run(self.slots[stone])
+        self.engine.run()
+        self._settle()
 
     def kill(self) -> None:
         """Ends it as ``kill -9`` does: its connections break, nothing more is said."""

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import evflow as ev
-from evflow.engine.topology import DROPPED, Slot
+from evflow.engine.engine import Engine
+from evflow.engine.topology import DROPPED
 from evflow.net.link import messages as m
 from evflow.net.link import outlet
 from evflow.net.link.link import State
@@ -439,22 +440,22 @@ def test_at_most_once_counts_what_was_lost_and_sends_it_not_again() -> None:
     assert not pair.a.hub.owes
 
 
-def test_at_most_once_acknowledges_a_frame_only_once_it_was_handled() -> None:
+def test_at_most_once_acknowledges_a_frame_only_once_it_was_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should the receiver die meanwhile, its sender counts what was lost."""
     network, b, raw, arrived = receiver()
     raw.say(m.Open(1, "bridge", "end", "", b"l" * 16, 0, 0))
-    run, consumed = b.hub.run, list[int]()
+    run, consumed = Engine.run, list[int]()
 
-    def run_long(slot: Slot) -> None:
+    def run_long(engine: Engine) -> None:
         with b.hub.serving:
             for _ in range(2):
                 network.now += 1.0
                 b.hub.finish(network.now)
         said = [m.unpack(header) for _, header, _ in network.queue]
         consumed.append(max(ack.consumed for ack in said if isinstance(ack, m.Ack)))
-        run(slot)
+        run(engine)
 
-    b.hub.run = run_long
+    monkeypatch.setattr(Engine, "run", run_long)
     raw.say(frame(1, 5, channel=1))
     raw.say(frame(2, 6, channel=1))
     assert consumed == [0, 1] and arrived == [5, 6]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from msgspec.structs import replace
 
@@ -183,7 +185,7 @@ def test_link_that_is_kept_is_dialled_and_ended_once_forgotten() -> None:
     network.run(5)
     assert "b" not in a.hub.links and not a.hub.connections
     assert "a" not in b.hub.links and not b.hub.connections
-    assert a.hub.next_due(network.now) is None and b.hub.next_due(network.now) is None
+    assert a.hub.finish(network.now) == b.hub.finish(network.now) == math.inf
     a.hub.forget("b")
 
 

@@ -29,9 +29,7 @@ class End:
             "end", ev.Terminal(lambda event: self.arrived.append(event.number)), arrivals=(None,)
         )
         self.engine = Engine(Topology({"end": self.slot}), LetterBox(10, lambda stone, batch, timeout: None))
-        self.links.attach(
-            self.engine, {"end": self.slot}, lambda slot: self.engine.run(), lambda: None, self._give_up
-        )
+        self.links.attach(self.engine, {"end": self.slot}, lambda: None, self._give_up)
         self.given: list[str] = []
 
     def _give_up(self, bridge: str, batch: ev.EventBatch, reason: str) -> None:
@@ -41,7 +39,7 @@ class End:
         self.links.receive(time.monotonic())
         self.engine.run()
         self.links.finish(time.monotonic())
-        self.links.bell.sleep(lambda: False, 0.001)
+        self.links.bell.sleep(0.001)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class End:
 
     def look(self) -> None:
         """Takes what is there."""
-        self.sockets.bell.sleep(lambda: False, 0.0)
+        self.sockets.bell.sleep(0.0)
         self.sockets.receive(self.take, 0.0)
 
     def send(self, data: bytes, body: bytes | None = None) -> None:
@@ -130,7 +130,7 @@ def test_messages_are_taken_in_the_order_in_which_they_were_sent(steps: list[str
 
 def test_what_is_small_takes_the_shortcut_and_wakes_the_other_side(pair: Pair) -> None:
     pair.dialler.send(b"x" * MOST)
-    pair.listener.sockets.bell.sleep(lambda: False, 10.0)
+    pair.listener.sockets.bell.sleep(10.0)
     assert [type(ready[0]) for ready in pair.listener.sockets.bell.ready] == [int]
     assert _over_connection(pair.dialler) == 1
     pair.dialler.send(b"x" * (MOST + 1))
@@ -155,7 +155,7 @@ def test_while_a_message_waits_for_the_connection_the_bell_sleeps(pair: Pair) ->
     pair.dialler.send(b"behind the next")
     pair.listener.look()
     assert not pair.listener.came
-    pair.listener.sockets.bell.sleep(lambda: False, 0.05)
+    pair.listener.sockets.bell.sleep(0.05)
     assert not pair.listener.sockets.bell.ready
     shortcut.passed -= 1
     pair.dialler.send(b"the next", b"")

@@ -67,7 +67,6 @@ class Hub:
         downstream: which bridges events can get to.
         refused: what came and was refused, by kind: "malformed", "unauthorised", "other version",
             "too many peers", "unknown stone", "unknown topic", "protocol".
-        run: moves the events that came for a stone until none moves any more.
         waiting: the inlets with frames that wait, in the order in which these came.
         restless: whether ``finish`` has to be done in each turn, and not only when it is due.
         stopped: whether nothing that comes is taken in any more.
@@ -98,7 +97,6 @@ class Hub:
         self.outlets: dict[str, Outlet] = {}
         self.refused: Counter[str] = Counter()
         self.greeting = (m.VERSION, name, entropy(16), contact)
-        self.run: Callable[[Slot], None] = lambda slot: None
         self._after: Callable[[], None] = lambda: None
         self.stopped = False
         self.waiting: dict[Inlet, None] = {}
@@ -123,7 +121,6 @@ class Hub:
         self,
         engine: Engine,
         entrances: dict[str, Slot],
-        run: Callable[[Slot], None],
         after: Callable[[], None] = lambda: None,
     ) -> None:
         """Sets what the links lead to.
@@ -131,13 +128,11 @@ class Hub:
         Args:
             engine: the engine.
             entrances: the stones that others may send to, by name.
-            run: moves the events that came for a stone until none moves any more.
-            after: does what handlers have asked for meanwhile; it is not a part of what came.
+            after: does what handlers have asked for while a frame was handled; it is not a part of that.
         """
         self._engine = self.downstream.engine = engine
         engine.frame = self.delivery.frame
         self.remote_inputs.begin(entrances)
-        self.run = run
         self._after = after
 
     def peer(self, name: str, contact: str = "") -> Link:
@@ -484,7 +479,7 @@ class Hub:
     def _move(self, inlet: Inlet, batch: EventBatch) -> None:
         assert self._engine is not None
         self._engine.submit(inlet.slot, batch, inlet.input, (inlet.bridge, inlet.stream))
-        self.run(inlet.slot)
+        self._engine.run()
 
     def _charged(self) -> Iterator[Inlet]:
         """The inlets over which frames may come, and those with frames that wait."""
@@ -495,12 +490,16 @@ class Hub:
 
     # --- time
 
-    def finish(self, now: float) -> None:
-        """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent."""
+    def finish(self, now: float) -> float:
+        """Does what is due at the end of a turn: frames that waited, acknowledgements, what can be sent.
+
+        Returns:
+            When that is needed next, if nothing comes before; infinity if never.
+        """
         delivery = self.delivery
         busy = self.restless or self.waiting or self.downstream.closes
         if now < self._due and not (busy or delivery.waits or delivery.trouble.why):
-            return
+            return self._due
         self.restless = False
         inlets = self.remote_inputs.all()
         if self.serving.now:
@@ -516,6 +515,7 @@ class Hub:
             if link.session is None or link.session.is_due(now):
                 self._tend(link, partial(link.tick, now), now)
         self._find_due(inlets)
+        return now if self._left else self._due
 
     def _find_due(self, inlets: Iterable[Inlet]) -> None:
         """Finds when ``finish`` is needed next."""
@@ -539,12 +539,6 @@ class Hub:
         self._left = False
         if self.waiting:
             self._take_in(now)
-
-    def next_due(self, now: float) -> float | None:
-        """When ``finish`` is needed next, if nothing comes before; None if never."""
-        if self._left:
-            return now
-        return None if self._due == math.inf else self._due
 
     def measure(self, name: str) -> float:
         """What stone functions may know of the network, by name (``evflow.codgen.library.SYSTEM``)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -51,12 +50,11 @@ class NetBell:
             if not self._closed:
                 os.eventfd_write(self._fd, 1)
 
-    def sleep(self, waiting: Callable[[], bool], seconds: float | None) -> None:
-        """Sleeps until rung, until something comes over a socket, or for ``seconds``; not at all if
-        ``waiting()``, but finds which sockets are ready."""
-        self.asleep = True
+    def sleep(self, seconds: float | None) -> None:
+        """Sleeps until rung since ``asleep`` was set, until something comes over a socket, or for
+        ``seconds``; finds which sockets are ready."""
         # Rounded up, or it would wake just before what is due.
-        milliseconds = 0 if waiting() else -1 if seconds is None else max(math.ceil(seconds * 1e3), 0)
+        milliseconds = -1 if seconds is None else max(math.ceil(seconds * 1e3), 0)
         self.ready = zmq.zmq_poll(self._watched, milliseconds)
         self.asleep = False
         # The first that is watched is the bell itself.

@@ -250,7 +250,7 @@ class Links:
         self.follow = hub.retired.follow
         # Peers, notes and time; see ``Hub``.
         self.forget, self.tell, self.listen = hub.forget, hub.tell, hub.listen
-        self.finish, self.next_due = hub.finish, hub.next_due
+        self.finish = hub.finish
         self.blocked = hub.downstream.blocked
         self.express, self.went = hub.express, hub.went
 
@@ -362,12 +362,11 @@ class Links:
         self,
         engine: Engine,
         entrances: dict[str, Slot],
-        run: Callable[[Slot], None],
         after: Callable[[], None],
         give_up: Callable[[str, EventBatch, str], None],
     ) -> None:
         """Sets what the links lead to; see ``Hub.attach``."""
-        self._hub.attach(engine, entrances, run, after)
+        self._hub.attach(engine, entrances, after)
         self._give_up = give_up
 
     def begin(self) -> None:
@@ -380,20 +379,22 @@ class Links:
         if self.bell.ready:
             # Handlers run when the sockets have been read: while one runs, another thread reads them.
             with self._hub.serving:
-                self._receive(now)
+                self._sockets.receive(self._hub.receive, now)
+            if self._sockets.refused:
+                self._bar(now)
             self._hub.handle(now)
 
     def serve(self, now: float) -> None:
         """Takes what has come and sends what is to go, but runs nothing; see ``Hub.serving``."""
         with self._hub.serving:
             self.bell.look()
-            self._receive(now)
+            self._sockets.receive(self._hub.receive, now)
+            self._bar(now)
             self._hub.finish(now)
 
-    def _receive(self, now: float) -> None:
-        sockets = self._sockets
-        sockets.receive(self._hub.receive, now)
-        for connection, reason in sockets.refusals() if sockets.refused else ():
+    def _bar(self, now: float) -> None:
+        """Tells the links whose peers have refused to shake hands."""
+        for connection, reason in self._sockets.refusals():
             link = self._hub.connections.get(connection)
             if link is not None:
                 link.barred_by(reason, now)

@@ -115,7 +115,7 @@ class Process:
         self.at_risk: list[tuple[str, int, int, int]] = []
         self._woken = self._away = False
         self._timer = float("inf")
-        self._spins = 0
+        self._spins, self._due = 0, 0.0
         setting = world.setting
         self.transport = SimTransport(name, world.network, self.wake)
         self.hub = Hub(
@@ -142,9 +142,7 @@ class Process:
         self.engine = Engine(topology, self.letters, sender)
         if world.dawdles:
             self.engine.away = Away(self)
-        self.hub.attach(
-            self.engine, {n: topology.slots[n] for n in topology.entrances}, lambda slot: self.run()
-        )
+        self.hub.attach(self.engine, {n: topology.slots[n] for n in topology.entrances}, self.run)
 
     def wake(self) -> None:
         """Has a turn soon."""
@@ -224,7 +222,7 @@ class Process:
             self.run()
         if self.doomed:
             raise Killed
-        self.hub.finish(self.world.clock.now)
+        self._due = self.hub.finish(self.world.clock.now)
 
     def run(self) -> None:
         """Moves events until none moves any more."""
@@ -243,9 +241,7 @@ class Process:
         ready = (batches and not blocked(slots[name]) for name, batches in self.backlog.items())
         if self.transport.inbox or self.tasks or any(ready):
             self.wake()
-        due = self.hub.next_due(clock.now)
-        if due is None:
-            return
+        due = self._due
         if due <= clock.now:
             self._spins += 1
             if self._spins > _MOST_SPINS:
