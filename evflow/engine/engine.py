@@ -64,6 +64,7 @@ class Engine:
         version: another number after each change of the topology, or of what is frozen.
         pending: events that ``run`` is to move, each with the stone and the input that they are for.
         emitters: the names of stones that have emitted since ``emitted`` was called last.
+        loose: set when a stone has emitted, or a handler has submitted what is to be moved yet.
         begun: the stones at which the events came in that are under way.
         aside: moves what handlers have submitted so far, while the events wait that came with those that they
             were called with; gives how many bytes of events these were.
@@ -104,6 +105,7 @@ class Engine:
         self._routes: dict[tuple[str, str, str], Route | str] = {}
         self._adapters: dict[tuple[str, str, str], Adapter | str] = {}
         self.emitters: set[str] = set()
+        self.loose = False
         self._origin: tuple[str, bytes] | None = None
         self._merged: set[Slot] | None = None
         self._due: dict[str, float] = {}
@@ -578,6 +580,7 @@ class Engine:
         slot.counts[OUT] += len(batch)
         if number is None:
             self.emitters.add(slot.name)
+            self.loose = True
         for target, input in hops:
             self.pending.append((target, input, batch))
 

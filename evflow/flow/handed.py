@@ -104,6 +104,7 @@ class Handed:
         queue.bytes += size
         self._size += size
         self.waiting += 1
+        self._engine.loose = True
 
     def _refuse(self, slot: Slot, queue: _Queue) -> None:
         reason = (

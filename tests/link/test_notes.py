@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import pytest
 
 from evflow.errors import LinkError
 from evflow.net.link import messages as m
 from evflow.net.link import session
-from evflow.net.link.control import Notes, Serving
+from evflow.net.link.control import Notes
 from evflow.net.link.link import State
 from tests.link.pair import Network, Pair, Peer, Raw, chain, frame, receiver
 
@@ -84,7 +86,7 @@ def test_note_without_a_body_or_with_too_much_is_counted(body: bytes | None, fou
     assert b.hub.refused == {"malformed": 1}
     assert heard == [] and arrived == [5]
     refused: list[tuple[str, str]] = []
-    notes = Notes(lambda kind, reason: refused.append((kind, reason)), Serving())
+    notes = Notes(lambda kind, reason: refused.append((kind, reason)), Lock())
     notes.listen("change", lambda name, body, now: heard.append((name, body)))
     notes.take("a", "change", body, 0.0)
     assert refused == [("malformed", f"note 'change' of a: expected up to 8388608 bytes, found {found}")]

@@ -61,7 +61,7 @@ def _full() -> BaseException:
 
 PLANTED: dict[str, tuple[Any, str, Callable[[], BaseException], int]] = {
     "unpacking of a message": (hub.m, "unpack", MemoryError, 7),
-    "a message of a session": (Session, "receive", RecursionError, 7),
+    "a message of a session": (Session, "_take", RecursionError, 7),
     "a frame that comes": (Session, "_on_data", MemoryError, 3),
     "an acknowledgement": (Session, "_on_ack", ZeroDivisionError, 3),
     "a link's tick": (Link, "tick", MemoryError, 9),

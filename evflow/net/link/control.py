@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 import msgpack
@@ -49,34 +50,18 @@ def checked(topic: str, body: bytes) -> None:
         )
 
 
-class Serving:
-    """A context manager within which a pass may be under way: see ``Hub.serving``.
-
-    Attributes:
-        now: whether the thread is within it.
-    """
-
-    now = False
-
-    def __enter__(self) -> None:
-        self.now = True
-
-    def __exit__(self, *exception: object) -> None:
-        self.now = False
-
-
 class Notes:
     """Who listens to which topic.
 
     Args:
         refuse: called with the kind of what is refused, and the reason.
-        serving: within it notes wait, unless their listener is prompt.
+        serving: while it is locked notes wait, unless their listener is prompt.
 
     Attributes:
         waiting: the notes that wait: peer, topic and body of each.
     """
 
-    def __init__(self, refuse: Callable[[str, str], None], serving: Serving) -> None:
+    def __init__(self, refuse: Callable[[str, str], None], serving: Lock) -> None:
         self._serving = serving
         self._refuse = refuse
         self._listeners: dict[str, tuple[Listener, bool]] = {}
@@ -110,7 +95,7 @@ class Notes:
             )
             return
         note = memoryview(body).toreadonly()
-        if self._serving.now and not prompt:
+        if self._serving.locked() and not prompt:
             self._wait(peer, topic, note)
             return
         self.deliver(now)
@@ -124,7 +109,7 @@ class Notes:
 
     def deliver(self, now: float) -> None:
         """Gives the notes that have waited for the end of a pass to who listens."""
-        while self.waiting and not self._serving.now:
+        while self.waiting and not self._serving.locked():
             peer, topic, body = self.waiting.popleft()
             self._waiting_bytes -= len(body) + _NOTE
             self._give(self._listeners[topic][0], peer, topic, body, now)

@@ -147,22 +147,21 @@ class Delivery:
             return None
         return tag.route, tag.path
 
-    def handle(self, inlet: Inlet, arrived: Arrived, run: Callable[[Inlet, EventBatch], None]) -> None:
-        """Has a frame handled, unless it was before.
-
-        Args:
-            inlet: where it came.
-            arrived: the frame.
-            run: moves its events, which came at an inlet, until none moves any more.
-        """
+    def handle(self, inlet: Inlet, arrived: Arrived) -> None:
+        """Has the engine handle a frame that came over an inlet, unless it was handled before."""
         pending = Pending(arrived.sequence, arrived.tag, [], [])
         if inlet.exact:
             inlet.pending.append(pending)
         if arrived.batch is None:
             return
-        tag = arrived.tag
+        tag, engine = arrived.tag, self._downstream.engine
+        assert engine is not None
         if inlet.exact:
-            seen = self._seen_over(inlet.bridge)
+            seen = self._seen.get(inlet.bridge)
+            if seen is None:
+                seen = self._seen_over(inlet.bridge)
+            else:
+                self._seen.move_to_end(inlet.bridge)
             # A bridge that has ended sends again without the tag.
             own = None if tag.route == inlet.stream else Provenance(inlet.stream, (arrived.sequence,))
             new = own is None or seen.is_new(own, inlet.peer, inlet.slot.name)
@@ -176,7 +175,8 @@ class Delivery:
         self._counts, self._touched = {}, {}
         inlet.handling = 1
         try:
-            run(inlet, arrived.batch)
+            engine.submit(inlet.slot, arrived.batch, inlet.input, (inlet.bridge, inlet.stream))
+            engine.run()
         finally:
             self._current = None
         # Where that failed it stays: what the frame led to is known only in part, so it is not safe.
@@ -358,20 +358,24 @@ class Delivery:
         """Finds which frames are safe now; while a pass is under way no stone is asked, and nobody told."""
         if self.trouble.why and (now is None or self.trouble.waits(now)):
             return
-        pending = [inlet for inlet in inlets if inlet.pending]
-        if not pending and not self.trouble.why:
-            return
         safe: Paths = {}
-        counts = [(inlet, self._settle(inlet, safe, ask_stones)) for inlet in pending]
-        if safe:
-            self._keep(safe)
+        counts: list[tuple[Inlet, int]] = []
+        for inlet in inlets:
+            if inlet.pending:
+                counts.append((inlet, self._settle(inlet, safe, ask_stones)))
+        # Over two channels a later frame of a route may have become safe before.
+        for (bridge, stone, route), path in safe.items():
+            if self._seen_over(bridge).make_safe(route, path) and self._journal is not None:
+                self._unsaved[bridge, stone, route] = path
         # Only what the journal has is acknowledged: after a kill it would come again, and be new.
-        if not (safe or self.trouble.why) or self._save(now):
+        if self._journal is None or not (safe or self.trouble.why) or self._save(now):
             for inlet, count in counts:
                 for _ in range(count):
                     inlet.safe = inlet.pending.popleft().sequence
         for inlet, _ in counts:
-            self._find_held(inlet, ask_stones)
+            inlet.held = max(inlet.held, inlet.safe)
+            if inlet.pending:
+                self._find_held(inlet, ask_stones)
 
     def _settle(self, inlet: Inlet, safe: Paths, ask_stones: bool) -> int:
         """Finds how many of the oldest frames of an inlet are safe, and the paths of these."""
@@ -406,8 +410,7 @@ class Delivery:
 
     def _find_held(self, inlet: Inlet, ask_stones: bool) -> None:
         """Finds up to which frame nothing is left to do but what stones hold, here or further on."""
-        inlet.held = max(inlet.held, inlet.safe)
-        ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0) if inlet.pending else 0
+        ahead = max(inlet.held + 1 - inlet.pending[0].sequence, 0)
         handled = len(inlet.pending) - inlet.handling
         while ahead < handled and not self._under_way(inlet, inlet.pending[ahead], ask_stones):
             inlet.held = inlet.pending[ahead].sequence
@@ -422,13 +425,6 @@ class Delivery:
             for hold in pending.holds
         )
         return handling or bool(self._late(inlet, pending))
-
-    def _keep(self, safe: Paths) -> None:
-        # Over two channels a later frame of a route may have become safe before.
-        for (bridge, stone, route), path in safe.items():
-            seen = self._seen_over(bridge)
-            if seen.make_safe(route, path):
-                self._unsaved[bridge, stone, route] = path
 
     def settle_actors(self, emitted: Emitted) -> None:
         """Tells actors that what they emitted has been handled, once what went over bridges is safe."""
@@ -486,17 +482,20 @@ class Retired:
 
     Args:
         hub: the node's other parts.
+
+    Attributes:
+        outlets: the outlets, each with what takes events that are given up.
     """
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._outlets: dict[Outlet, GiveUp] = {}
+        self.outlets: dict[Outlet, GiveUp] = {}
 
     def __len__(self) -> int:
-        return len(self._outlets)
+        return len(self.outlets)
 
     def __iter__(self) -> Iterator[Outlet]:
-        return iter(self._outlets)
+        return iter(self.outlets)
 
     def full(self, outlet: Outlet) -> str:
         """Why there is no room for an outlet now; "" if there is."""
@@ -510,7 +509,7 @@ class Retired:
 
     def add(self, outlet: Outlet, give_up: GiveUp) -> None:
         """Keeps an outlet until its frames are safe; its channel is opened anew, as one that has ended."""
-        self._outlets[outlet] = give_up
+        self.outlets[outlet] = give_up
         self._hub.delivery.retire(outlet, self._hub.remote_inputs.all())
         self._hub.links[outlet.address.peer].reopen(outlet)
 
@@ -526,14 +525,14 @@ class Retired:
 
     def tidy(self, now: float) -> None:
         """Ends those that keep nothing any more, and those that are refused for too long."""
-        for outlet, give_up in list(self._outlets.items()):
+        for outlet, give_up in list(self.outlets.items()):
             if outlet.refused_since is not None and now >= outlet.refused_since + _PATIENCE:
                 reason = f"the bridge was taken away, and node {outlet.address.peer} has not got what it held"
                 _log.warning("bridge %s: %s: %s", outlet.bridge, reason, outlet.reason)
                 for batch in outlet.lost():
                     give_up(outlet.bridge, batch, f"{reason}; {outlet.reason}")
             if not outlet.keeps:
-                del self._outlets[outlet]
+                del self.outlets[outlet]
                 link = self._hub.links[outlet.address.peer]
                 link.remove(outlet)
                 link.end_if_idle()

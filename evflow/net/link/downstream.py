@@ -88,10 +88,13 @@ class Downstream:
             repeats = inlet is not None and inlet.repeats and self.repeating(slot.name)
             if not (passes or repeats):
                 return True
-        if self.engine is not None and self.engine.waking.blocked(slot, leaving):
+        waking = None if self.engine is None else self.engine.waking
+        if waking is not None and (waking.behind or waking.stoppers) and waking.blocked(slot, leaving):
             return True
         if self._outlets:
-            for outlet in self.outlets(slot, leaving):
+            fresh = self.engine is not None and self._version == self.engine.version
+            found = self._found.get((slot.name, leaving)) if fresh else None
+            for outlet in self.outlets(slot, leaving) if found is None else found:
                 if outlet.blocked:
                     return True
         return False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from operator import attrgetter
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from evflow import mishaps
@@ -16,7 +17,7 @@ from evflow.engine.topology import DROPPED, OUT, Crossing, Slot
 from evflow.errors import LinkError
 from evflow.mishaps import CONTAINED, Broken, named
 from evflow.net.link import messages as m
-from evflow.net.link.control import Listener, Notes, Serving, checked
+from evflow.net.link.control import Listener, Notes, checked
 from evflow.net.link.delivery import Delivery, Journal, Retired
 from evflow.net.link.downstream import Downstream
 from evflow.net.link.inlet import BUDGET, Budget, Inlet
@@ -108,7 +109,7 @@ class Hub:
         self.delivery = Delivery(self.outlets, self.downstream, journal, self.retired)
         self.budget = Budget(memory, window, self._charged, self._blocked)
         self.remote_inputs = RemoteInputs(self)
-        self.serving = Serving()
+        self.serving = Lock()
         self.notes = Notes(self.refuse, self.serving)
         self._entropy = entropy
         self._engine: Engine | None = None
@@ -314,12 +315,17 @@ class Hub:
             self._leave_unread(header, connection, link)
             return
         try:
-            message = m.unpack(header)
-            if session is None or not session.receive(message, body, now):
+            message, take = m.unpack(header), None
+            if session is not None:
+                session.heard = now
+                take = session.takes.get(message.__class__)
+            if take is None:
                 self.restless = True
                 self._take(link, connection, message, now)
-            elif self.waiting and not self.serving.now:
-                self._take_in(now)
+                return
+            take(message, body, now)
+            if self.waiting and not self.serving.locked():
+                self.handle(now)
         except LinkError as error:
             self.refuse("protocol" if link is not None else "malformed", str(error))
             self._fail(link, connection, str(error), now)
@@ -332,15 +338,15 @@ class Hub:
         """What came over a connection costs its link the session."""
         self.restless = True
         if link is not None and link.connection == connection:
-            self._tend(link, lambda: link.fail(reason, now), now)
+            try:
+                link.fail(reason, now)
+            except CONTAINED as error:
+                self._give_up(link, error, now)
 
-    def _tend(self, link: Link, call: Callable[[], None], now: float) -> None:
-        """Does something for a link; if that fails, its session ends, and it is dialled again later."""
-        try:
-            call()
-        except CONTAINED as error:
-            mishaps.tell(_log, f"link to {link.peer}", "it failed: its session ends", error)
-            link.down(named(error), now)
+    def _give_up(self, link: Link, error: BaseException, now: float) -> None:
+        """What was to be done for a link has failed: its session ends, and it is dialled again later."""
+        mishaps.tell(_log, f"link to {link.peer}", "it failed: its session ends", error)
+        link.down(named(error), now)
 
     def _take(self, link: Link | None, connection: Connection, message: m.Message, now: float) -> None:
         """Takes a message that is none of a session."""
@@ -431,41 +437,42 @@ class Hub:
             schema = self._texts[description] = Schema.from_description(from_json(description))
         return schema
 
-    def _take_in(self, now: float) -> None:
-        """Takes in the frames that have come for inlets by now, one of each in turn: a frame waits for one
-        frame of every other bridge, not for all that they have sent."""
+    def handle(self, now: float) -> None:
+        """Runs the notes and the frames that have come by now, one of each inlet in turn: a frame waits for
+        one frame of every other bridge, not for all that they have sent."""
+        if self.notes.waiting:
+            self.notes.deliver(now)
+        self._left, engine = False, self._engine
         # More come while handlers run; those have the next turn, or the thread would do nothing else.
-        due = list(zip(self.waiting, map(_RECEIVED, self.waiting), strict=True))
+        came = due = list(zip(self.waiting, map(_RECEIVED, self.waiting), strict=True))
         while due:
             further = []
             for inlet, last in due:
-                taken = self._take_next(inlet, now)
+                if inlet.queue and not self._blocked(inlet):
+                    try:
+                        self.delivery.handle(inlet, inlet.take())
+                    except Exception as error:
+                        # Taken, but what it led to is not known: it would count as safe.
+                        raise Broken(
+                            f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
+                        ) from error
+                    if engine is not None and engine.loose:
+                        engine.loose = False
+                        self._after()
+                    if inlet.queue and inlet.consumed < last:
+                        further.append((inlet, last))
+                    elif inlet.queue:
+                        # Those behind it have another turn.
+                        self._left = True
                 if not inlet.queue:
                     self.waiting.pop(inlet, None)
-                elif taken and inlet.consumed < last:
-                    further.append((inlet, last))
-                elif taken:
-                    # Those behind it have another turn.
-                    self._left = True
             due = further
-
-    def _take_next(self, inlet: Inlet, now: float) -> bool:
-        """Takes in the next frame of an inlet, if its way is not blocked; returns whether it did."""
-        if not inlet.queue or self._blocked(inlet):
-            return False
-        try:
-            self.delivery.handle(inlet, inlet.take(), self._move)
-        except Exception as error:
-            # Taken, but what it led to is not known: it would count as safe.
-            raise Broken(
-                f"bridge {inlet.bridge!r} of {inlet.peer}: a frame was handled only in part"
-            ) from error
-        due = inlet.tell_by(now)
-        if due is not None and due < self._due:
-            self._due = due
-        self.restless = self.restless or self.delivery.journals
-        self._after()
-        return True
+        for inlet, _ in came:
+            told = inlet.tell_by(now)
+            if told is not None and told < self._due:
+                self._due = told
+        if came and self.delivery.journals:
+            self.restless = True
 
     def _blocked(self, inlet: Inlet) -> bool:
         """Whether the frames of an inlet have to wait, although no handler runs."""
@@ -476,17 +483,18 @@ class Hub:
             or self.downstream.blocked(inlet.slot, inlet=inlet)
         )
 
-    def _move(self, inlet: Inlet, batch: EventBatch) -> None:
-        assert self._engine is not None
-        self._engine.submit(inlet.slot, batch, inlet.input, (inlet.bridge, inlet.stream))
-        self._engine.run()
-
-    def _charged(self) -> Iterator[Inlet]:
+    def _charged(self) -> set[Inlet]:
         """The inlets over which frames may come, and those with frames that wait."""
+        found = set()
         # Lists: another thread may ask.
+        for inlet in list(self.waiting):
+            if inlet.queue:
+                found.add(inlet)
         for link in list(self.links.values()):
-            yield from list(link.inlets.values())
-        yield from (inlet for inlet in self.remote_inputs.all() if inlet.queue)
+            session = link.session
+            if session is not None:
+                found.update(list(session.inlets.values()))
+        return found
 
     # --- time
 
@@ -502,28 +510,34 @@ class Hub:
             return self._due
         self.restless = False
         inlets = self.remote_inputs.all()
-        if self.serving.now:
+        if self.serving.locked():
             delivery.settle_links(inlets, now)
         else:
-            self.handle(now)
+            if self.waiting or self.notes.waiting:
+                self.handle(now)
             delivery.settle(inlets, now)
             self.remote_inputs.tidy()
-            self.retired.tidy(now)
+            if self.retired.outlets:
+                self.retired.tidy(now)
         self.budget.stale = True
         for link in [*self.links.values()]:
             # Of many links a turn concerns few.
             if link.session is None or link.session.is_due(now):
-                self._tend(link, partial(link.tick, now), now)
+                try:
+                    link.tick(now)
+                except CONTAINED as error:
+                    self._give_up(link, error, now)
         self._find_due(inlets)
         return now if self._left else self._due
 
     def _find_due(self, inlets: Iterable[Inlet]) -> None:
         """Finds when ``finish`` is needed next."""
-        trouble, inputs = self.delivery.trouble, self.remote_inputs
-        due = trouble.due if trouble.why else math.inf
-        restless = bool(trouble.why or inputs.changing or self.retired or self.notes.waiting)
+        why = self.delivery.trouble.why
+        due = self.delivery.trouble.due if why else math.inf
+        restless = bool(why or self.remote_inputs.changing or self.retired.outlets or self.notes.waiting)
         for link in self.links.values():
-            session, at = link.session, link.next_due
+            session = link.session
+            at = link.next_due if session is None else session.next_due
             restless = restless or session is None or session.borrows or session.broken
             if at is not None and at < due:
                 due = at
@@ -531,14 +545,6 @@ class Hub:
             # Stones may let go of what frames have led to at any time.
             restless = restless or bool(inlet.pending)
         self._due, self.restless = due, self.restless or restless
-
-    def handle(self, now: float) -> None:
-        """Runs the notes and the frames that have come."""
-        if self.notes.waiting:
-            self.notes.deliver(now)
-        self._left = False
-        if self.waiting:
-            self._take_in(now)
 
     def measure(self, name: str) -> float:
         """What stone functions may know of the network, by name (``evflow.codgen.library.SYSTEM``)."""

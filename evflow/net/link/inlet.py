@@ -13,7 +13,7 @@ other frame of its peer waits that could be handled: no channel stands still bec
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -180,7 +180,7 @@ class Inlet(Struct, eq=False):
         self._credit = max(self._came + allowed - self.queued_bytes, self._credit)
         if not self.queue:
             self._credit = max(self._came + 1, self._credit)
-        self._given, self._returned = self.room, 0
+        self._given, self._returned = max(self._credit - self._came, 0), 0
         self.budget.note(self)
 
     def arrive(self, arrived: Arrived) -> bool:
@@ -254,18 +254,18 @@ class Inlet(Struct, eq=False):
     def tell_by(self, now: float) -> float | None:
         """When the sender is to hear of what there is to tell: ``now``, if that is much; None if there is
         nothing."""
-        if (
-            self.consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES)
-        ) and self.has_news:
+        if not (self._returned or self.has_news):
+            return None
+        if self.consumed - self._told[1] >= ACK_FRAMES or self._returned >= min(self._given // 2, ACK_BYTES):
             return now
-        if self.ack_due is None and self.has_news:
+        if self.ack_due is None:
             self.ack_due = now + ACK_DELAY
         return self.ack_due
 
     def acknowledgement(self, now: float, at_once: bool = False) -> tuple[int, int, int, int] | None:
         """What to tell the sender (safe, consumed, credit, held), if it is time to."""
         due = self.tell_by(now)
-        if not self.has_news or due is None or (now < due and not at_once):
+        if due is None or (now < due and not at_once):
             return None
         safe, consumed = self._taken
         if self._returned:
@@ -290,11 +290,12 @@ class Budget:
     Args:
         total: bytes for all peers together.
         window: bytes for one channel, at most.
-        inlets: gives the inlets over which frames may come, and those with frames that wait.
+        inlets: gives the inlets that are counted: those over which frames may come, and those with frames
+            that wait.
         blocked: whether frames of an inlet would wait although no handler runs.
 
     Attributes:
-        total, window: see above.
+        total, window, inlets: see above.
         stale: whether inlets may have gone, or frames were taken in: the budget is counted anew when next
             asked.
     """
@@ -303,22 +304,18 @@ class Budget:
         self,
         total: int,
         window: int,
-        inlets: Callable[[], Iterable[Inlet]],
+        inlets: Callable[[], set[Inlet]],
         blocked: Callable[[Inlet], bool],
     ) -> None:
         self.total = total
         self.window = window
-        self._inlets = inlets
+        self.inlets = inlets
         self._blocked = blocked
         self._counted: dict[Inlet, int] = {}
         self._of: defaultdict[str, int] = defaultdict(int)
         self._all = 0
         self._channels: defaultdict[str, int] = defaultdict(int)
         self.stale = True
-
-    def inlets(self) -> set[Inlet]:
-        """The inlets that are counted."""
-        return set(self._inlets())
 
     @property
     def used(self) -> int:

@@ -263,14 +263,16 @@ class Link:
                 self.down("the connection is gone, or the peer reads nothing", now)
             elif now > self.session.heard + limit:
                 self.down(f"silent for more than {limit:g} s", now)
-            else:
+            elif self.dialled and not self.lasting and not self.outlets:
                 self._watch_idleness(self.session, now)
+            else:
+                self._idle_since = None
         if self.session is not None:
             self.session.tick(now)
 
     def _watch_idleness(self, session: Session, now: float) -> None:
-        """Ends a session that neither side has used for a heartbeat, if it was this side that dialled."""
-        if not self.dialled or self.lasting or self.outlets or session.wanted_by_peer:
+        """Ends a session that neither side has used for a heartbeat."""
+        if session.wanted_by_peer:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
@@ -287,14 +289,12 @@ class Link:
 
     @property
     def next_due(self) -> float | None:
-        """When ``tick`` is needed next; None if never."""
+        """When ``tick`` is needed next without a session; None if never."""
         if self.state is State.DOWN:
             if self._wanted:
                 return self.retry_at
             return None if self._idle_since is None else self._idle_since + 2 * self._hub.heartbeat
-        if self.state is State.DIALING:
-            return self._deadline
-        return None if self.session is None else self.session.next_due
+        return self._deadline if self.state is State.DIALING else None
 
     # --- what comes
 

@@ -52,6 +52,9 @@ _MOST_UNHEARD = 4 * m.MOST_NOTE
 _MOST_SPARED, _SPARED_FOR = 4, 1.25
 """Pings in a row in whose place a note is a sign of life, and for how many heartbeats it is."""
 
+Take = Callable[[Any, Any, float], None]
+"""(message, body, now); raises a ``LinkError`` if the message is wrong."""
+
 
 class Session:
     """One session with a peer.
@@ -70,6 +73,8 @@ class Session:
         next_due: when ``tick`` is needed next, as it has found.
         inlets: the peer's channel number → inlet.
         borrows: whether it has blocks of the peer's that may be given back at any time.
+        takes: kind of message → what takes one, with its body and the time; those of no other kind come
+            within a session.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class Session:
         self.next_due = self._ping_at = now
         self._pings: dict[int, float] = {}
         self._ping = 0
-        self._unheard = 0
+        self._unheard = 0  # bytes of notes that were sent since the peer was heard last
         self._opened = -1  # the highest number of a channel
         self._rejected: dict[int, str] = {}
         self._told: dict[str, int] = {}
@@ -98,15 +103,13 @@ class Session:
         self._noted = self._busy = False  # whether a note was sent since the last tick; events since a ping
         self._spared = 0
         self._alive_until = now  # to when the last note stands for a ping
-        self._on: dict[type, Callable[[Any, Any, float], None]] = {
+        seldom: dict[type, Take] = {
             m.Ping: self._on_ping,
             m.Pong: self._on_pong,
             m.Open: self._on_open,
             m.Accept: self._on_accept,
             m.Reject: self._on_reject,
             m.SchemaText: self._on_schema,
-            m.Data: self._on_data,
-            m.Ack: self._on_ack,
             m.Held: self._on_held,
             m.Share: self._on_share,
             m.Shared: self._on_shared,
@@ -118,25 +121,16 @@ class Session:
             m.Shortcut: self._on_shortcut,
             m.Joined: self._on_joined,
         }
+        self.takes: dict[type, Take] = {kind: partial(self._take, take) for kind, take in seldom.items()}
+        self.takes |= {m.Data: self._on_data, m.Ack: self._on_ack}
         for channel, outlet in outlets.items():
             self.open(channel, outlet)
 
-    def receive(self, message: m.Message, body: Any, now: float) -> bool:
-        """Takes a message, if it is one of a session; gives whether it is.
-
-        Raises:
-            LinkError: it is wrong.
-        """
-        self.heard = now
+    def _take(self, take: Take, message: m.Message, body: Any, now: float) -> None:
+        """Takes a message that may lead to anything."""
         self._unheard = 0
-        kind = type(message)
-        if kind is not m.Data and kind is not m.Ack:
-            self._touch()
-        handle = self._on.get(kind)
-        if handle is None:
-            return False
-        handle(message, body, now)
-        return True
+        self._touch()
+        take(message, body, now)
 
     def _touch(self) -> None:
         """Has ``tick`` called at the end of the turn."""
@@ -223,7 +217,7 @@ class Session:
         ):
             return True
         for inlet in self.inlets.values():
-            if inlet.has_news:
+            if inlet.ack_due is not None or inlet.has_news:
                 return True
         for outlet in self._outlets.values():  # noqa: SIM110  asked in each turn: any() takes longer
             if outlet.ready:
@@ -359,7 +353,7 @@ class Session:
 
     def _on_data(self, message: m.Data, body: Any, now: float) -> None:
         channel, place = message.channel, message.place
-        self._busy = True
+        self._busy, self._unheard = True, 0
         inlet = self.inlets.get(channel)
         if inlet is None:
             if channel in self._rejected:
@@ -375,9 +369,19 @@ class Session:
         batch: EventBatch | None = None
         extra = 0
         try:
-            batch = self._batch(message, body)
-            if batch.attributes is not None:
-                extra = kept(batch.attributes)
+            schema = self._schemas.get(message.schema)
+            if schema is None:
+                raise LinkError(f"peer {self.peer}: schema {message.schema} was never described")
+            data = body
+            if isinstance(place, list):
+                keep = partial(self._hub.transport.keep, self._conduit, place[0])
+                data = steadied(schema, body, message.events, keep).data
+            came = EventBatch.from_bytes(schema, data, message.events)
+            if message.attributes != m.NIL:
+                attributes = unpack_attributes(message.attributes, message.events)
+                if attributes is not None:
+                    came, extra = came.with_attributes(attributes), kept(attributes)
+            batch = came
         except (SchemaError, LinkError) as error:
             inlet.refused += 1
             self._hub.refuse("malformed", f"bridge {inlet.bridge!r} of {self.peer}: {error}")
@@ -398,20 +402,8 @@ class Session:
             # Seen once, its memory is given back.
             self._hub.transport.view(self._conduit, message.place)
 
-    def _batch(self, message: m.Data, body: Any) -> EventBatch:
-        schema = self._schemas.get(message.schema)
-        if schema is None:
-            raise LinkError(f"peer {self.peer}: schema {message.schema} was never described")
-        if isinstance(message.place, list):
-            keep = partial(self._hub.transport.keep, self._conduit, message.place[0])
-            body = steadied(schema, body, message.events, keep).data
-        batch = EventBatch.from_bytes(schema, body, message.events)
-        if message.attributes == m.NIL:
-            return batch
-        attributes = unpack_attributes(message.attributes, message.events)
-        return batch if attributes is None else batch.with_attributes(attributes)
-
     def _on_ack(self, message: m.Ack, body: Any, now: float) -> None:
+        self._unheard = 0
         outlet = self._outlet(message.channel, "open")
         if outlet is not None:
             outlet.acknowledged(message.safe, message.consumed, message.credit, now)
