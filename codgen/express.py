@@ -69,6 +69,8 @@ class Express:
     Attributes:
         address: of the words that the machine code is given; see ``express_ir``.
         lent: whether it may send now.
+        head: what each message begins with; None until that is said.
+        socket: the number of the socket that it sends over; -1 until that is said.
     """
 
     def __init__(self) -> None:
@@ -80,7 +82,8 @@ class Express:
         # As ``struct iovec`` twice, and ``struct msghdr``, of Linux.
         self._parts, self._message = np.zeros(4, np.int64), np.zeros(7, np.int64)
         self._message[2:4] = address(self._parts), 2
-        self._head: Head | None = None
+        self.head: Head | None = None
+        self.socket = -1
         self._data: Array = np.zeros(0, np.uint8)
         self._set(
             function=self._code.address, most=MOST, unread=_UNREAD,
@@ -94,13 +97,11 @@ class Express:
 
     def use(self, descriptor: int) -> None:
         """From now on it sends over this socket."""
-        self._words[_SOCKET] = descriptor
+        self._words[_SOCKET] = self.socket = descriptor
 
     def begin_with(self, head: Head) -> None:
         """From now on each message begins so."""
-        if head is self._head:
-            return
-        self._head = head
+        self.head = head
         self._data = np.frombuffer(bytearray(head.data), np.uint8)
         start = address(self._data)
         self._parts[:2] = start, len(self._data)

@@ -193,7 +193,7 @@ class Handed:
         if isinstance(first, EventBatch):
             size, batch = _size(first), first
         else:
-            events = [first, *_alike(queue.items, first)]
+            events = [first, *_alike(queue.items, first)] if queue.items else [first]
             size, taken = sum(map(_size, events)), len(events)
             batch = batch_of(events)
         queue.bytes -= size

@@ -341,9 +341,9 @@ def weight(one: Single) -> int:
 
 def batch_of(events: Sequence[Single]) -> EventBatch:
     """Events that are alike as one batch."""
-    rows = [row for _, _, row in events if row is not None]
-    attributes = Attributes.from_alike(rows) if rows else None
-    return EventBatch.from_encoded(events[0][0], [data for _, data, _ in events], attributes)
+    schemas, data, rows = zip(*events, strict=True)
+    attributes = None if rows[0] is None else Attributes.from_alike(rows)
+    return EventBatch.from_encoded(schemas[0], data, attributes)
 
 
 def _plain(batch: EventBatch) -> bool:

@@ -321,7 +321,9 @@ class Outlet:
         self._most = max(self.terms.least, int(self.meter.rate * _MOMENT))
         through = safe if self.terms.exact else consumed
         while self._sent and self._sent[0].sequence <= through:
-            self._forget(self._sent.popleft())
+            frame = self._sent.popleft()
+            if frame.batch is not None:
+                self._kept_bytes -= frame.size
 
     def held(self, sequence: int) -> None:
         """The receiver holds in memory what is left of the frames up to ``sequence``.
@@ -332,10 +334,6 @@ class Outlet:
         if sequence > self._last_sent:
             raise LinkError(f"bridge {self.bridge!r}: of {self._last_sent} frames the peer holds {sequence}")
         self._held = max(sequence, self._held)
-
-    def _forget(self, frame: Frame) -> None:
-        if frame.batch is not None:
-            self._kept_bytes -= frame.size
 
     def _count_lost(self, received: int) -> None:
         lost = 0
@@ -367,14 +365,17 @@ class Outlet:
     def went(self, batch: EventBatch, counts: list[int]) -> None:
         """Takes an emission that was sent already, as frames of so many events each."""
         self.head += 1
-        start = 0
+        start, exact = 0, self.terms.exact
         for count in counts:
             part = batch if count == batch.rows else batch.slice(start, start + count)
             start += count
             self._last += 1
-            self._kept_bytes += part.size
-            self._unsent.append(Frame(self._last, self.head, part, count, part.size, None, NIL))
-            self.sent(self.next())
+            self._spent += part.size
+            if exact:
+                self._kept_bytes += part.size
+            kept = part if exact else None
+            self._sent.append(Frame(self._last, self.head, kept, count, part.size, None, NIL))
+        self._last_sent = self._sent_ever = self._last
         self.left(start)
 
     @property
@@ -398,14 +399,16 @@ class Outlet:
         return frame
 
     def sent(self, frame: Frame) -> None:
-        """The frame has left; where nothing is to be kept, its events are let go."""
-        if not self.terms.exact:
-            self._forget(frame)
-            frame.batch = None
+        """The frame has left; to be called where nothing is to be kept, so its events are let go."""
+        self._kept_bytes -= frame.size
+        frame.batch = None
 
     def _build(self) -> Frame:
         first = self.waiting.popleft()
-        batches = [first.batch] if first.tag is not None else self._gather(first)
+        batch = first.batch
+        small = batch.attributes is None and batch.size <= min(self._most, _FRAME)
+        alone = first.tag is not None or (small and not self.waiting.entries)
+        batches = [batch] if alone else self._gather(first)
         batch = batches[0]
         try:
             if len(batches) > 1 or batch.selection is not None:

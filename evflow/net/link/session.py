@@ -407,7 +407,8 @@ class Session:
         outlet = self._outlet(message.channel, "open")
         if outlet is not None:
             outlet.acknowledged(message.safe, message.consumed, message.credit, now)
-            self.pump(outlet)
+            if outlet.ready:
+                self.pump(outlet)
 
     def _on_held(self, message: m.Held, body: Any, now: float) -> None:
         outlet = self._outlet(message.channel, "open")
@@ -454,7 +455,8 @@ class Session:
             try:
                 frame = outlet.next()
                 self._send_frame(outlet, frame)
-                outlet.sent(frame)
+                if not outlet.terms.exact:
+                    outlet.sent(frame)
             except CONTAINED as error:
                 # It stays the outlet's, and goes over the next session.
                 self._break()
@@ -490,7 +492,9 @@ class Session:
         before = None if express is None else self._hub.transport.lend(self._conduit, express)
         if express is None or before is None or told is None:
             return None
-        express.begin_with(m.data_head(before, outlet.channel, told))
+        head = m.data_head(before, outlet.channel, told)
+        if express.head is not head:
+            express.begin_with(head)
         self._busy = True
         return express
 

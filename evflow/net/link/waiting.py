@@ -75,7 +75,7 @@ class Waiting:
         """
         if entry.batch.selection is not None:
             entry.batch = self._settled(entry.batch)
-        count = len(entry.batch)
+        count = entry.batch.rows if entry.batch.selection is None else len(entry.batch)
         if count:
             self.entries.append(entry)
             self.bytes += entry.batch.size
@@ -105,8 +105,9 @@ class Waiting:
             IndexError: nothing waits.
         """
         entry = self.entries.popleft()
-        self.bytes -= entry.batch.size
-        self.events -= len(entry.batch)
+        batch = entry.batch
+        self.bytes -= batch.size
+        self.events -= batch.rows if batch.selection is None else len(batch)
         return entry
 
     def pop(self) -> Entry:

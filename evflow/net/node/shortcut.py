@@ -161,7 +161,8 @@ class Shortcut:
         if self.descriptor is None or not self.passed or self._broken:
             return None
         self._lent.add(express)
-        express.use(self.descriptor)
+        if express.socket != self.descriptor:
+            express.use(self.descriptor)
         return _COUNT.pack(self.passed)
 
     def came(self) -> None:
