@@ -311,7 +311,7 @@ class Engine:
 
     def next_due(self, now: float) -> float:
         """When ``tick`` or ``Stalls.retry`` is needed next, on the same clock; infinity if never."""
-        times = [self._due_at(slot, period, now) for slot, period in self._rhythms]
+        times = [self._due_at(slot, period, now) for slot, period in self._rhythms if not slot.frozen]
         return min([*times, self.stalls.next_due()])
 
     def _due_at(self, slot: Slot, period: float, now: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -266,6 +267,18 @@ def test_a_generator_leaves_out_the_ticks_that_it_missed() -> None:
         came.append(len(seen))
     assert came == [0, 1, 2, 2, 2, 3, 4] and seen == [0, 1, 2, 3]
     assert rig.engine.next_due(70) == 80
+
+
+def test_a_frozen_generator_does_not_keep_the_flows_thread_awake() -> None:
+    g = ev.Graph()
+    beats = g.add(ev.Generator("output.seq = input.count; return 1;", output=Rec, period=10, name="beats"))
+    beats >> ev.Terminal(lambda event: None, name="end")
+    rig = Rig(g)
+    rig.engine.tick(0, 0.0)
+    rig.engine.freeze(rig.slot("beats"))
+    assert rig.engine.next_due(70) == math.inf
+    rig.engine.unfreeze(rig.slot("beats"))
+    assert rig.engine.next_due(70) == 10
 
 
 def test_a_generator_that_stays_keeps_its_rhythm() -> None:
