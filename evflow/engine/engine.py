@@ -60,6 +60,7 @@ class Engine:
         waking: which stones emit by themselves, and when.
         stalls: which stones cannot keep what came to them now.
         frozen: the stones that queue what arrives.
+        rhythms: the stones that want a tick, each with the seconds between two.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
         pending: events that ``run`` is to move, each with the stone and the input that they are for.
@@ -112,7 +113,7 @@ class Engine:
         self._rest: dict[str, float] = {}
         self._now = 0.0
         self._ticks: dict[str, int] = {}
-        self._rhythms: list[tuple[Slot, float]] = []
+        self.rhythms: list[tuple[Slot, float]] = []
         self.frozen: list[Slot] = []
         self._asking: list[Asking] | None = None
         try:
@@ -288,7 +289,7 @@ class Engine:
             wall: seconds since 1970 (UTC).
             held: whether a generator may make nothing now; that tick is left out.
         """
-        for slot, period in self._rhythms:
+        for slot, period in self.rhythms:
             due = self._due_at(slot, period, now)
             if now < due or slot.frozen:
                 continue
@@ -304,14 +305,9 @@ class Engine:
             except CONTAINED as error:
                 mishaps.tell(_log, f"stone {slot.name!r}", "a tick is left out", error)
 
-    @property
-    def restless(self) -> bool:
-        """Whether any stone wants a tick, or cannot write what comes to it."""
-        return bool(self._rhythms or self.stalls.stalled or self.stalls.open)
-
     def next_due(self, now: float) -> float:
         """When ``tick`` or ``Stalls.retry`` is needed next, on the same clock; infinity if never."""
-        times = [self._due_at(slot, period, now) for slot, period in self._rhythms if not slot.frozen]
+        times = [self._due_at(slot, period, now) for slot, period in self.rhythms if not slot.frozen]
         return min([*times, self.stalls.next_due()])
 
     def _due_at(self, slot: Slot, period: float, now: float) -> float:
@@ -344,7 +340,7 @@ class Engine:
         self.waking.sort_out()
         slots = self.topology.slots.values()
         self.frozen = [slot for slot in slots if slot.frozen]
-        self._rhythms = [
+        self.rhythms = [
             (slot, slot.stone.period)
             for slot in slots
             if isinstance(slot.stone, Compiled) and slot.stone.period is not None

@@ -465,7 +465,8 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now, engine, waking = time.monotonic(), self.engine, self.engine.waking
-        self._tick_at = engine.next_due(now) if engine.restless else math.inf
+        ticks = engine.rhythms or engine.stalls.stalled or engine.stalls.open
+        self._tick_at = engine.next_due(now) if ticks else math.inf
         due = min(self._tick_at, self._links_due)
         if self._hooks.known:
             due = min(due, self._hooks.due)

@@ -154,7 +154,7 @@ class Delivery:
             inlet.pending.append(pending)
         if arrived.batch is None:
             return
-        tag, engine = arrived.tag, self._downstream.engine
+        tag, downstream, engine = arrived.tag, self._downstream, self._downstream.engine
         assert engine is not None
         if inlet.exact:
             seen = self._seen.get(inlet.bridge)
@@ -168,8 +168,8 @@ class Delivery:
             if not new or not seen.is_new(tag, inlet.peer, inlet.slot.name):
                 inlet.duplicates += 1
                 # It was handled before, but what it led to may not be safe yet.
-                owed = _now([*self._downstream.outlets(inlet.slot), *self._retired])
-                pending.again, pending.holds, pending.owed = True, self._downstream.holds(), owed
+                owed = _now([*downstream.outlets(inlet.slot), *self._retired])
+                pending.again, pending.holds, pending.owed = True, downstream.holds(), owed
                 return
             self._current = Provenance(inlet.routes.get(tag.route) or inlet.route_onward(tag), tag.path)
         self._counts, self._touched = {}, {}
@@ -182,7 +182,9 @@ class Delivery:
         # Where that failed it stays: what the frame led to is known only in part, so it is not safe.
         inlet.handling = 0
         if inlet.exact:
-            pending.owed, pending.holds = list(self._touched.items()), self._downstream.holds()
+            pending.owed = list(self._touched.items())
+            if downstream.keepers or downstream.version != engine.version:
+                pending.holds = downstream.holds()
 
     def run_numbered(self, slot: Slot, number: int, run: Callable[[], None]) -> None:
         """Moves what a stone has emitted by itself as if it were a frame that came, and tells its actor when

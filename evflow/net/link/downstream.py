@@ -23,6 +23,8 @@ class Downstream:
     Attributes:
         engine: whose stones these are; set before anything is asked.
         closes: whether any stone is closed, as it is while a change is made.
+        keepers: the stones that may keep events in memory.
+        version: that of the engine's graph when ``keepers`` was found.
     """
 
     def __init__(self, outlets: Mapping[str, Outlet]) -> None:
@@ -30,10 +32,10 @@ class Downstream:
         self._outlets = outlets
         self._leads: defaultdict[str, set[str]] = defaultdict(set)
         self._found: dict[tuple[str, bool], list[Outlet]] = {}
-        self._keepers: list[Slot] = []
+        self.keepers: list[Slot] = []
         self._behind_keepers: set[Outlet] = set()
         self._after_keepers: set[str] = set()
-        self._version = -1  # that of the graph when all this was found
+        self.version = -1
         self.closes = False
         self._closed: Counter[str] = Counter()
         self._passing: Counter[str] = Counter()
@@ -62,7 +64,7 @@ class Downstream:
 
     def changed(self) -> None:
         """There are other outlets."""
-        self._version = -1
+        self.version = -1
 
     def leads(self, entry: Slot, onward: Slot) -> None:
         """A handler behind ``entry`` has submitted to ``onward``: what blocks this blocks that."""
@@ -92,7 +94,7 @@ class Downstream:
         if waking is not None and (waking.behind or waking.stoppers) and waking.blocked(slot, leaving):
             return True
         if self._outlets:
-            fresh = self.engine is not None and self._version == self.engine.version
+            fresh = self.engine is not None and self.version == self.engine.version
             found = self._found.get((slot.name, leaving)) if fresh else None
             for outlet in self.outlets(slot, leaving) if found is None else found:
                 if outlet.blocked:
@@ -115,7 +117,7 @@ class Downstream:
         """The outlets that events at a stone, or those that it emits, get to before they wait somewhere."""
         if not self._outlets:
             return ()
-        if self.engine is None or self._version != self.engine.version:
+        if self.engine is None or self.version != self.engine.version:
             self._refresh()
         found = self._found.get((slot.name, leaving))
         if found is None:
@@ -134,11 +136,11 @@ class Downstream:
 
     def holds(self) -> list[Hold]:
         """The stones that keep events in memory now."""
-        if self.engine is None or self._version != self.engine.version:
+        if self.engine is None or self.version != self.engine.version:
             self._refresh()
-        if not self._keepers:
+        if not self.keepers:
             return []
-        return [Hold(slot, *slot.kept_ever) for slot in self._keepers if slot.keeps_events]
+        return [Hold(slot, *slot.kept_ever) for slot in self.keepers if slot.keeps_events]
 
     def remaining(self, holds: list[Hold]) -> list[Hold]:
         """What is still to leave stones of this node. What a stone held that is gone went with it; what one
@@ -154,15 +156,15 @@ class Downstream:
 
     def _refresh(self) -> None:
         assert self.engine is not None
-        if self._version != self.engine.version:
-            self._version = self.engine.version
+        if self.version != self.engine.version:
+            self.version = self.engine.version
             slots = self.engine.topology.slots
             known = {name: onward & slots.keys() for name, onward in self._leads.items() if name in slots}
             self._leads = defaultdict(set, known)
             self._found.clear()
-            self._keepers = [slot for slot in slots.values() if slot.may_keep_events]
-            self._behind_keepers = {outlet for slot in self._keepers for outlet in self._find(slot)}
-            self._after_keepers = {name for slot in self._keepers for name in self._onward(slot)[1:]}
+            self.keepers = [slot for slot in slots.values() if slot.may_keep_events]
+            self._behind_keepers = {outlet for slot in self.keepers for outlet in self._find(slot)}
+            self._after_keepers = {name for slot in self.keepers for name in self._onward(slot)[1:]}
 
     def _find(self, slot: Slot, leaving: bool = True) -> list[Outlet]:
         return [self._outlets[name] for name in self._onward(slot, leaving) if name in self._outlets]
