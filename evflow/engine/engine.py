@@ -60,6 +60,7 @@ class Engine:
         waking: which stones emit by themselves, and when.
         stalls: which stones cannot keep what came to them now.
         frozen: the stones that queue what arrives.
+        now: the time as it was told last, from which ``rhythm`` reckons.
         rhythms: the stones that want a tick, each with the seconds between two.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
@@ -111,7 +112,7 @@ class Engine:
         self._merged: set[Slot] | None = None
         self._due: dict[str, float] = {}
         self._rest: dict[str, float] = {}
-        self._now = 0.0
+        self.now = 0.0
         self._ticks: dict[str, int] = {}
         self.rhythms: list[tuple[Slot, float]] = []
         self.frozen: list[Slot] = []
@@ -311,7 +312,7 @@ class Engine:
         return min([*times, self.stalls.next_due()])
 
     def _due_at(self, slot: Slot, period: float, now: float) -> float:
-        self._now = now
+        self.now = now
         if slot.name not in self._due:
             self._due[slot.name] = now + self._rest.pop(slot.name, period)
         return self._due[slot.name]
@@ -319,7 +320,7 @@ class Engine:
     def rhythm(self, slot: Slot) -> tuple[int, float | None]:
         """How many ticks a stone got, and seconds until the next; None if it has no rhythm yet."""
         due = self._due.get(slot.name)
-        rest = self._rest.get(slot.name) if due is None else max(0.0, due - self._now)
+        rest = self._rest.get(slot.name) if due is None else max(0.0, due - self.now)
         return self._ticks.get(slot.name, 0), rest
 
     def set_rhythm(self, slot: Slot, ticks: int, rest: float | None) -> None:

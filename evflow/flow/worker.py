@@ -496,7 +496,7 @@ class Worker:
         if self._lender.lent:
             self._lender.settle()
         engine, now = self.engine, time.monotonic()
-        self._until = now + _PORTION
+        engine.now, self._until = now, now + _PORTION
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self._link_tasks:

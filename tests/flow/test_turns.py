@@ -160,3 +160,21 @@ def test_the_flows_thread_does_not_sleep_while_those_who_submit_take_it_for_awak
     turns._next = math.inf
     turns.sleep(lambda: False, None)
     assert slept == [0.0]
+
+
+def test_the_rest_of_a_period_is_reckoned_from_when_it_is_asked_for() -> None:
+    """A generator that moves to another node ticks there when it would have ticked here."""
+    g = ev.Graph()
+    beats = ev.Generator("output.number = input.count; return 1;", output=Ping, period=60.0, name="beats")
+    g.add(beats) >> ev.Terminal(lambda event: None)
+    with g.run() as flow:
+        slot = flow.engine.topology.slots["beats"]
+
+        def rest() -> float:
+            found = flow._worker.do(lambda: flow.engine.rhythm(slot))
+            assert found is not None and found[1] is not None
+            return found[1]
+
+        before = rest()
+        time.sleep(0.2)
+        assert rest() <= before - 0.2
