@@ -68,6 +68,7 @@ class Engine:
         emitters: the names of stones that have emitted since ``emitted`` was called last.
         loose: set when a stone has emitted, or a handler has submitted what is to be moved yet.
         begun: the stones at which the events came in that are under way.
+        entry: the stone by which the first of them came into the flow; None if that were ticks.
         aside: moves what handlers have submitted so far, while the events wait that came with those that they
             were called with; gives how many bytes of events these were.
         ungate: called with each such change, before anything else is done by the new topology.
@@ -95,6 +96,7 @@ class Engine:
         self.stalls = Stalls(self)
         self.version = 0
         self.begun: tuple[Slot, ...] = ()
+        self.entry: Slot | None = None
         self.aside: Callable[[], int] = lambda: 0
         self.ungate: Callable[[], None] = lambda: None
         self.adoptions = 0

@@ -161,8 +161,8 @@ class Worker:
             FlowError: there is no room.
         """
         self._handed.put(queue.slot, item)
-        if self.engine.begun:
-            self._led.add((self.engine.begun[0], queue.slot))
+        if self.engine.entry is not None:
+            self._led.add((self.engine.entry, queue.slot))
 
     def wake(self) -> None:
         """Wakes the thread if it sleeps."""
@@ -504,8 +504,10 @@ class Worker:
         if now >= self._tick_at:
             engine.tick(now, time.time(), self._net.blocked)
             engine.stalls.retry(now)
-            self.run_inner()
+            # No frame that comes counts as leading to what a tick leads to.
+            self.run()
         self._net.receive(now)
+        engine.entry = None
         if engine.pending or engine.emitters or self._handed.waiting:
             self.run()
         if not (engine.frozen and self._held_up()):
@@ -539,7 +541,7 @@ class Worker:
     def _wake(self) -> None:
         """Has the stones emit that do so by themselves."""
         for slot in self.engine.waking.due(time.monotonic(), self._held):
-            number = self.engine.waking.number
+            number, self.engine.entry = self.engine.waking.number, slot
             if number is None:
                 self.run()
             else:
@@ -566,6 +568,7 @@ class Worker:
         if not regardless and self._net.blocked(slot):
             return
         for batch in queue.take():
+            self.engine.entry = slot
             self.engine.submit(slot, batch, origin=(slot.name, b""))
             self.run()
             if queue.ready and not regardless and self._net.blocked(slot):
@@ -586,5 +589,6 @@ class Worker:
             self._handed.run(self._until)
         # What is left of it goes before anything else that comes.
         self.engine.waking.behind = self._handed.waiting > 0
+        self.engine.entry = None
         if self.engine.emitters:
             self._net.settle_actors(self.engine.emitted())

@@ -429,3 +429,52 @@ def test_of_several_batches_that_wait_none_goes_to_a_stone_that_one_has_filled()
             arrived.append(flow.stats()["bucket"]["in"] - sum(arrived))
             flow["bucket"].empty()
     assert arrived == [10] * 5
+
+
+class Twice(CountingActor):
+    """Emits ten numbers, to each of two stones, and not as if it were a frame."""
+
+    def wake(self, now: float) -> float | None:
+        if self.at < self.stone.most:
+            self.at += 10
+            self.context.emit(_numbers(0, 10))
+        return None
+
+
+def test_what_a_handler_submits_comes_from_where_its_own_event_came_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stone that emits to two leads to what the second submits to; a generator due in the same turn as
+    others leads to nothing."""
+
+    class Emitting(Counting):
+        def open(self, context: Context) -> Actor:
+            return Twice(context, self)
+
+    told = set[tuple[str, str]]()
+    got: list[int] = []
+    g = ev.Graph()
+    once = g.add(Emitting(10, name="once"))
+    for name, call in (
+        ("plain", lambda event: None),
+        ("hands", lambda event: flow["from once"].submit(event)),
+    ):
+        once >> ev.Terminal(call, name=name)
+    ticks: list[int] = []
+    code = "output.value = input.count; return 1;"
+    for name, call in (
+        ("first", lambda event: None),
+        ("second", lambda event: (ticks.append(1), flow["from ticks"].submit(event))),
+    ):
+        g.add(ev.Generator(code, output=Number, period=0.02, name=name)) >> ev.Terminal(
+            call, name=f"at {name}"
+        )
+    for name in ("from once", "from ticks"):
+        g.source(name, Number) >> ev.Terminal(lambda event: got.append(event.value), name=f"end {name}")
+    flow = g.run()
+    with flow:
+        monkeypatch.setattr(
+            flow._worker._net, "leads", lambda entry, onward: told.add((entry.name, onward.name))
+        )
+        wait_for(lambda: len(ticks) > 3 and len(got) > 12, "both")
+    assert told <= {("once", "from once")}

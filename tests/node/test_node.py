@@ -216,6 +216,29 @@ def test_requests_get_their_responses_from_handlers_that_submit() -> None:
     assert answers == [2 * seq for seq in range(1000)]
 
 
+def test_a_generator_goes_on_while_what_is_behind_another_has_filled_a_bridge() -> None:
+    """Both are due in the same turns, so what a handler behind one submits is not what the other leads to."""
+    graph = graphs.pair([], limit=1 << 16)
+    node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"}, heartbeat=0.2)
+    counted = {"plain": 0, "full": 0}
+
+    def fill(event: Rec) -> None:
+        counted["full"] += 1
+        flow["recs"].submit_batch({"seq": np.arange(4000)})
+
+    def count(event: Rec) -> None:
+        counted["plain"] += 1
+
+    for name, handler in (("plain", count), ("full", fill)):
+        code = "output.seq = input.count; return 1;"
+        beats = graph.add(ev.Generator(code, output=Rec, period=0.02, name=name, on="here"))
+        beats >> ev.Terminal(handler, name=f"at {name}", on="here")
+    with running(graph, node, timeout=0.05) as flow:
+        wait_for(lambda: counted["full"], "the bridge is full")
+        goal = counted["plain"] + 10
+        wait_for(lambda: counted["plain"] >= goal, "the ticks of the other generator")
+
+
 def test_who_asks_a_peer_that_cannot_be_reached_is_told_at_once() -> None:
     """Its contact is not known, and nobody can dial a node that does not listen."""
     node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"})

@@ -173,7 +173,7 @@ class Delivery:
                 return
             self._current = Provenance(inlet.routes.get(tag.route) or inlet.route_onward(tag), tag.path)
         self._counts, self._touched = {}, {}
-        inlet.handling = 1
+        inlet.handling, engine.entry = 1, inlet.slot
         try:
             engine.submit(inlet.slot, arrived.batch, inlet.input, (inlet.bridge, inlet.stream))
             engine.run()
