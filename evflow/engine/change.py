@@ -144,6 +144,8 @@ class _Opening:
             while self._undo:
                 self._take_back(self._undo.pop())
             running.crossings = crossings
+            # Whoever asked meanwhile has found stones that were replaced.
+            self._engine.changed()
             # It owed nothing, so another outlet does as well as the one that was dropped.
             for slot in self._dropped:
                 self._engine.open(slot)

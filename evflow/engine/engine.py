@@ -64,6 +64,7 @@ class Engine:
         rhythms: the stones that want a tick, each with the seconds between two.
         frame: what the frame is known by that a stone handles; see ``evflow.stone.Context``.
         version: another number after each change of the topology, or of what is frozen.
+        sorted: the version for which ``sort_out`` was done last.
         pending: events that ``run`` is to move, each with the stone and the input that they are for.
         emitters: the names of stones that have emitted since ``emitted`` was called last.
         loose: set when a stone has emitted, or a handler has submitted what is to be moved yet.
@@ -94,7 +95,7 @@ class Engine:
         self.frame: Callable[[Slot], tuple[bytes, tuple[int, ...]] | None] = lambda slot: None
         self.waking = Waking(self)
         self.stalls = Stalls(self)
-        self.version = 0
+        self.version, self.sorted = 0, -1
         self.begun: tuple[Slot, ...] = ()
         self.entry: Slot | None = None
         self.aside: Callable[[], int] = lambda: 0
@@ -122,7 +123,6 @@ class Engine:
         try:
             for slot in topology.slots.values():
                 self.open(slot)
-            self._sort_out()
         except BaseException:
             self.stop()
             raise
@@ -203,7 +203,6 @@ class Engine:
     def changed(self, names: Collection[str] | None = None) -> None:
         """Forgets routes, all or those over stones of ``names``; called when the topology has changed."""
         self.version += 1
-        self._sort_out()
         self.ungate()
         self._asking = None
         if names is None:
@@ -257,7 +256,8 @@ class Engine:
     @property
     def parked_bytes(self) -> int:
         """Bytes of events that wait at frozen stones."""
-        return sum([slot.parked_bytes for slot in self.frozen]) if self.frozen else 0
+        self.sort_out()
+        return sum([slot.parked_bytes for slot in self.frozen])
 
     def extract(self, slot: Slot) -> list[EventBatch]:
         """Takes out what waits at a stone: first what its actor holds, then what was parked."""
@@ -292,6 +292,7 @@ class Engine:
             wall: seconds since 1970 (UTC).
             held: whether a generator may make nothing now; that tick is left out.
         """
+        self.sort_out()
         for slot, period in self.rhythms:
             due = self._due_at(slot, period, now)
             if now < due or slot.frozen:
@@ -310,6 +311,7 @@ class Engine:
 
     def next_due(self, now: float) -> float:
         """When ``tick`` or ``Stalls.retry`` is needed next, on the same clock; infinity if never."""
+        self.sort_out()
         times = [self._due_at(slot, period, now) for slot, period in self.rhythms if not slot.frozen]
         return min([*times, self.stalls.next_due()])
 
@@ -338,16 +340,15 @@ class Engine:
         for known in (self._due, self._rest, self._ticks):
             known.pop(name, None)
 
-    def _sort_out(self) -> None:
-        """Finds the stones that are asked for in every turn."""
-        self.waking.sort_out()
-        slots = self.topology.slots.values()
-        self.frozen = [slot for slot in slots if slot.frozen]
-        self.rhythms = [
-            (slot, slot.stone.period)
-            for slot in slots
-            if isinstance(slot.stone, Compiled) and slot.stone.period is not None
-        ]
+    def sort_out(self) -> None:
+        """Finds the stones that are asked for in every turn, if there was a change; any thread may ask."""
+        while self.sorted != self.version:
+            version, slots = self.version, list(self.topology.slots.values())
+            self.waking.sort_out(slots)
+            self.frozen = [slot for slot in slots if slot.frozen]
+            compiled = [(slot, slot.stone) for slot in slots if isinstance(slot.stone, Compiled)]
+            self.rhythms = [(slot, stone.period) for slot, stone in compiled if stone.period is not None]
+            self.sorted = version
 
     def close(self) -> None:
         """Ends every stone; what they hold and cannot keep becomes dead letters."""

@@ -71,6 +71,8 @@ class Waking:
             now: seconds on a clock that only goes forward.
             held: whether a stone may emit nothing now; then it is woken later.
         """
+        if self._engine.sorted != self._engine.version:
+            self._engine.sort_out()
         while self.called:
             self._wanted.add(self.called.popleft())
         for slot in self.wakers:
@@ -93,6 +95,8 @@ class Waking:
 
     def next_due(self, now: float, held: Callable[[Slot], bool]) -> float:
         """When ``due`` is needed next; infinity if not before something else happens."""
+        if self._engine.sorted != self._engine.version:
+            self._engine.sort_out()
         times = [
             due
             for slot in self.wakers
@@ -105,6 +109,8 @@ class Waking:
         """Whether a stone downstream of a stone, or of what it emits itself, is full."""
         if self.behind:
             return True
+        if self._engine.sorted != self._engine.version:
+            self._engine.sort_out()
         if not self.stoppers:
             return False
         ahead = self._ahead.get((slot, leaving))
@@ -135,6 +141,7 @@ class Waking:
         Args:
             since: of some stones how far ``kept_ever`` had come; what they have taken since does not count.
         """
+        self._engine.sort_out()
         told = self._engine.stalls.waiting()
         for slot in self.wakers:
             why = "" if slot.frozen else slot.busy_with
@@ -145,12 +152,14 @@ class Waking:
     def kept(self) -> dict[Slot, tuple[int, int]] | None:
         """How far ``kept_ever`` has come of the stones that handle events by themselves; None while another
         emits some."""
+        self._engine.sort_out()
         if any(slot.ports and slot.handles for slot in self.wakers):
             return None
         return {slot: slot.kept_ever for slot in self.wakers if not slot.ports}
 
     def left(self) -> int:
         """Events that stones hold and will handle by themselves."""
+        self._engine.sort_out()
         return sum(slot.queued for slot in self.wakers if slot.handles)
 
     def waits_for_itself(self, slot: Slot, actor: Actor) -> bool:
@@ -160,6 +169,7 @@ class Waking:
         and a handler of that one waits for this one. It is asked in the handler's thread, which says by
         ``no_longer_waits`` when it is done.
         """
+        self._engine.sort_out()
         ahead = [stopper.actor for stopper in self._find(slot, False) if stopper.actor is not None]
         self._waiters[get_ident()] = actor, ahead
         seen: set[Actor] = set()
@@ -179,17 +189,20 @@ class Waking:
 
     def draining(self) -> None:
         """Tells these stones that a drain begins."""
+        self._engine.sort_out()
         for slot in self.wakers:
             if not slot.frozen:
                 slot.asked("draining", lambda actor: actor.draining(), None)
 
     def failures(self) -> list[EvflowError]:
         """Why stones emit nothing more."""
+        self._engine.sort_out()
         told = (slot.asked("failure", _failure, None) for slot in self.wakers)
         return [failure for failure in told if failure is not None]
 
     def troubles(self) -> list[str]:
         """Why a flow may not come to rest: who is busy, and who is full."""
+        self._engine.sort_out()
         full = [name for name in sorted(self.stoppers) if _full(self._engine.topology.slots[name])]
         return [
             *self.busy(),
@@ -197,9 +210,8 @@ class Waking:
             *(f"stone {name!r} is full and takes no more now" for name in full),
         ]
 
-    def sort_out(self) -> None:
-        """Finds the stones that emit by themselves, and those that may be full; the topology has changed."""
-        slots = self._engine.topology.slots.values()
+    def sort_out(self, slots: list[Slot]) -> None:
+        """Finds, among all stones, those that emit by themselves and those that may be full."""
         acting = [slot for slot in slots if isinstance(slot.stone, Acting)]
         self.wakers = [slot for slot in acting if isinstance(slot.stone, Acting) and slot.stone.wakes]
         self.stoppers = {

@@ -465,6 +465,8 @@ class Worker:
     def _seconds(self) -> float | None:
         """How long the thread may sleep."""
         now, engine, waking = time.monotonic(), self.engine, self.engine.waking
+        if engine.sorted != engine.version:
+            engine.sort_out()
         ticks = engine.rhythms or engine.stalls.stalled or engine.stalls.open
         self._tick_at = engine.next_due(now) if ticks else math.inf
         due = min(self._tick_at, self._links_due)
@@ -497,6 +499,8 @@ class Worker:
             self._lender.settle()
         engine, now = self.engine, time.monotonic()
         engine.now, self._until = now, now + _PORTION
+        if engine.sorted != engine.version:
+            engine.sort_out()
         # Tasks are picked before the events, so that all that was submitted before them goes first.
         tasks = [self._tasks.popleft() for _ in range(len(self._tasks))] if self._tasks else ()
         if self._link_tasks:

@@ -281,6 +281,62 @@ def test_a_frozen_generator_does_not_keep_the_flows_thread_awake() -> None:
     assert rig.engine.next_due(70) == 10
 
 
+def test_after_a_change_that_failed_the_stones_from_before_tick_and_emit() -> None:
+    """It fails when a stone has come that is frozen, and others have been replaced."""
+
+    class Second(dict[str, bytes]):
+        """The second that is asked for cannot be read."""
+
+        def __getitem__(self, name: str) -> bytes:
+            if self.pop("first", None) is None:
+                raise ev.FlowError("it is malformed")
+            return super().__getitem__(name)
+
+    def graph(period: float) -> ev.Graph:
+        g = ev.Graph()
+        code = f"output.seq = input.count * {period}; return 1;"
+        g.add(ev.Generator(code, output=Rec, period=period, name="beats")) >> ev.Terminal(print, name="end")
+        return g
+
+    wanted = graph(3)
+    for name in ("one", "two"):
+        (
+            wanted.source("recs " + name, Rec)
+            >> ev.Filter("1", name=name)
+            >> ev.Terminal(print, name="at " + name)
+        )
+    other = Rig(wanted)
+    other.engine.freeze(other.slot("one"))
+    frozen = take(other.engine, other.slot("one"))
+    rig = Rig(graph(10))
+    rig.engine.tick(0, 0.0)
+    with pytest.raises(ev.FlowError, match="it is malformed"):
+        adopt(rig.engine, check_graph(wanted), snapshots=Second(one=frozen, two=frozen, first=b""))
+    rig.engine.next_due(0)
+    assert rig.engine.rhythms == [(rig.slot("beats"), 10)]
+
+
+def test_stones_are_looked_through_once_however_many_are_frozen() -> None:
+    class Slots(dict[str, Slot]):
+        looked = 0
+
+        def values(self) -> Any:
+            self.looked += 1
+            return super().values()
+
+    g = ev.Graph()
+    recs = g.source("recs", Rec)
+    for at in range(20):
+        recs >> ev.Terminal(print, name=f"end {at}")
+    rig = Rig(g)
+    slots = rig.topology.slots = Slots(rig.topology.slots)
+    for at in range(20):
+        rig.engine.freeze(rig.slot(f"end {at}"))
+    rig.send("recs", 1, 2)
+    assert rig.engine.parked_bytes == 20 * 2 * (Rec.schema.width or 0)
+    assert slots.looked == 1
+
+
 def test_a_generator_that_stays_keeps_its_rhythm() -> None:
     """Its ticks go on counting, and come when they would have come."""
     seen: list[int] = []

@@ -90,9 +90,11 @@ class Downstream:
             repeats = inlet is not None and inlet.repeats and self.repeating(slot.name)
             if not (passes or repeats):
                 return True
-        waking = None if self.engine is None else self.engine.waking
-        if waking is not None and (waking.behind or waking.stoppers) and waking.blocked(slot, leaving):
-            return True
+        engine = self.engine
+        if engine is not None:
+            waking, stale = engine.waking, engine.sorted != engine.version
+            if (waking.behind or waking.stoppers or stale) and waking.blocked(slot, leaving):
+                return True
         if self._outlets:
             fresh = self.engine is not None and self.version == self.engine.version
             found = self._found.get((slot.name, leaving)) if fresh else None
