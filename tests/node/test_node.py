@@ -239,6 +239,34 @@ def test_a_generator_goes_on_while_what_is_behind_another_has_filled_a_bridge() 
         wait_for(lambda: counted["plain"] >= goal, "the ticks of the other generator")
 
 
+def test_what_comes_over_a_link_does_not_lead_to_what_ticks_lead_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else frames would wait for bridges that they never get to."""
+    seen: list[Any] = []
+    told = set[tuple[str, str]]()
+    ticks: list[int] = []
+    graph = graphs.pair(seen)
+
+    def submit(event: Rec) -> None:
+        ticks.append(event.seq)
+        receiving["other"].submit(event)
+
+    beats = ev.Generator(
+        "output.seq = input.count; return 1;", output=Rec, period=0.001, name="beats", on="there"
+    )
+    graph.add(beats) >> ev.Terminal(submit, name="at beats", on="there")
+    graph.source("other", Rec, on="there") >> ev.Terminal(lambda event: None, name="at other", on="there")
+    there = ev.Node("there", listen="tcp://127.0.0.1:0")
+    here = ev.Node("here", peers={"there": there.contact})
+    with running(graph, there) as receiving, running(graph, here) as flow:
+        net = receiving._worker._net
+        monkeypatch.setattr(net, "leads", lambda entry, onward: told.add((entry.name, onward.name)))
+        for seq in range(4000):
+            flow["recs"].submit(Rec(seq))
+        flow.drain(10)
+        wait_for(lambda: len(ticks) > 20, "ticks")
+    assert not told
+
+
 def test_who_asks_a_peer_that_cannot_be_reached_is_told_at_once() -> None:
     """Its contact is not known, and nobody can dial a node that does not listen."""
     node = ev.Node("here", peers={"there": "tcp://127.0.0.1:1"})
