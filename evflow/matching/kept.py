@@ -5,12 +5,15 @@ Moves are noted as they come, and made when enough have come or somebody looks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evflow.events.gather import places_of, starts_of
+from evflow.matching.areas.columns import normal
 from evflow.matching.columns.bulk import FilterColumns
 from evflow.matching.encoding.values import Vocabulary
 from evflow.matching.entering import filters_of, renumbered
@@ -25,6 +28,7 @@ from evflow.matching.shaped import Shaped
 _MOST = 4096 * MOVE.itemsize
 
 Int32s = NDArray[np.int32]
+Floats = NDArray[np.float64]
 
 
 class Kept:
@@ -152,27 +156,43 @@ class Kept:
         return ids[ids >= 0].astype(np.int32)
 
     def like(self, wanted: FilterColumns, ids: Int32s) -> Int32s:
-        """Which of these subscriptions are equal to another one.
+        """Which of these subscriptions say the same, filter by filter and constraint by constraint.
 
         Args:
             wanted: one subscription.
-            ids: subscriptions with as many filters and constraints, ascending.
+            ids: subscriptions with as many filters, ascending.
         """
         self._make_moves()
-        if len(wanted.name):
-            # Few have its first constraint; those are made to objects.
-            held, name, text = self._held.columns, wanted.names[wanted.name[0]], int(wanted.text[0])
-            number = int(np.searchsorted(wanted.start, 0, "right")) - 1
-            rows = np.minimum(held.start[self._held.first[ids] + number], self._held.constraints - 1)
-            same = held.name[rows] == self._known.names.numbers.get(name, -1)
-            same &= held.op[rows] == wanted.op[0]
-            if text >= 0:
-                same &= held.text[rows] == self._known.strings.number(wanted.texts[text])
-            elif wanted.number[0] == wanted.number[0] and not TAKES_NOTHING[wanted.op[0]]:
-                same &= (held.number[rows] == wanted.number[0]) & (held.text[rows] < 0)
+        held, names, strings = self._held.columns, self._known.names.numbers, self._known.strings
+        name = [names.get(one, -1) for one in wanted.names]
+        text = [*(strings.number(one) for one in wanted.texts), -1]
+        if -1 in name or -1 in text[:-1]:
+            return ids[:0]
+        areas = zip(*([[np.nan] * len(wanted)] * 3 if wanted.x is None else self._areas(wanted)), strict=True)
+        for number, area in enumerate(areas):
+            filters = self._held.first[ids] + number
+            first, length = int(wanted.start[number]), int(wanted.start[number + 1] - wanted.start[number])
+            same = held.start[filters + 1] - held.start[filters] == length
+            x, y, radius = *held.centre[filters].T, held.reach[filters]
+            for found, given in zip((x, self._meridian(y), radius), area, strict=True):
+                same &= _equal(found, given)
             ids = ids[same]
-        (subscription,) = wanted.to_subscriptions()
-        return ids[np.array([one == subscription for one in self.subscriptions(ids)], np.bool_)]
+            for at in range(first, first + length):
+                rows = held.start[self._held.first[ids] + number] + at - first
+                same = (held.name[rows] == name[wanted.name[at]]) & (held.op[rows] == wanted.op[at])
+                same &= held.text[rows] == text[wanted.text[at]]
+                if wanted.text[at] < 0 and not TAKES_NOTHING[wanted.op[at]]:
+                    same &= _equal(held.number[rows], wanted.number[at])
+                ids = ids[same]
+        return ids
+
+    def _areas(self, columns: FilterColumns) -> Iterable[Floats]:
+        assert columns.x is not None and columns.y is not None and columns.radius is not None
+        return columns.x, self._meridian(columns.y), columns.radius
+
+    def _meridian(self, y: Floats) -> Floats:
+        """Longitudes from -180 on; on the plane ``y`` as it is."""
+        return y if self._known.space.name == "plane" else normal(y)
 
     @property
     def nbytes(self) -> int:
@@ -188,3 +208,9 @@ class Kept:
     def load(self, folder: Path) -> None:
         """Takes what ``save`` wrote, mapped copy-on-write."""
         self._held.load(folder)
+
+
+def _equal(found: NDArray[Any], given: Any) -> NDArray[np.bool_]:
+    """Equality, where NaN equals itself."""
+    same: NDArray[np.bool_] = (found == given) | ((found != found) & bool(given != given))
+    return same

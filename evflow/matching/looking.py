@@ -17,12 +17,18 @@ from evflow.matching.ids import Ids
 from evflow.matching.kept import Kept
 from evflow.matching.literals import shown
 from evflow.matching.model import Filter, Subscription
+from evflow.matching.outlines import SHAPES
 from evflow.matching.space import Space
 
 _PIECE = 1024
 """Subscriptions that ``items`` makes at once."""
 
 Int32s = NDArray[np.int32]
+
+
+def _shapes(subscription: Subscription) -> list[object]:
+    """The boxes and polygons of the filters of a subscription."""
+    return [part.area if isinstance(part.area, SHAPES) else None for part in subscription.filters]
 
 
 def _place(around: object) -> tuple[float, float]:
@@ -210,7 +216,12 @@ class Looking:
             if columns is not None:
                 alike = self._ids.filters[ids] == len(columns)
                 alike &= self._ids.constraints[ids] == len(columns.name)
-                ids = self._looked_at.like(columns, ids[alike])
+                kept = self._looked_at
+                ids = kept.like(columns, ids[alike])
+                if kept.shaped is not None or columns.area is not None:
+                    wanted = _shapes(columns.to_subscriptions()[0])
+                    held = kept.subscriptions(ids)
+                    ids = ids[np.array([_shapes(one) == wanted for one in held], np.bool_)]
         return ids
 
     @overload

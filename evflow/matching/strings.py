@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evflow.matching import kernels
+from evflow.matching import kernels, native
 from evflow.matching.mapped import mapped, with_room
 
 
@@ -46,8 +46,12 @@ class Strings:
     def _take(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
         self.data = self._data = data
         self.offsets = self._offsets = offsets
+        self._numbers: dict[bytes, int] | None = None
         self._slots = np.zeros(16, np.uint64)
-        self._reserve(0, 0)
+        if native.HAS_CODE:
+            self._reserve(0, 0)
+        else:
+            self._numbers = {self.bytes_of(number): number for number in range(len(self))}
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -73,19 +77,35 @@ class Strings:
         np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)), out=bounds[1:])
         self._reserve(len(pieces), int(bounds[-1]))
         numbers = np.empty(len(pieces), np.int32)
-        chars = np.frombuffer(b"".join(pieces), np.uint8)
-        count = kernels.intern_texts(
-            chars, bounds, self._data, self._offsets, len(self), self._slots, self._seed, numbers
-        )
+        if self._numbers is None:
+            chars = np.frombuffer(b"".join(pieces), np.uint8)
+            count = kernels.intern_texts(
+                chars, bounds, self._data, self._offsets, len(self), self._slots, self._seed, numbers
+            )
+        else:
+            count = self._intern_slowly(pieces, self._numbers, numbers)
         self.offsets = self._offsets[: count + 1]
         self.data = self._data[: self.offsets[-1]]
         return numbers
+
+    def _intern_slowly(self, pieces: list[bytes], known: dict[bytes, int], numbers: NDArray[np.int32]) -> int:
+        for i, piece in enumerate(pieces):
+            number = known.get(piece)
+            if number is None:
+                number = known[piece] = len(known)
+                at = int(self._offsets[number])
+                self._data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+                self._offsets[number + 1] = at + len(piece)
+            numbers[i] = number
+        return len(known)
 
     def _reserve(self, count: int, size: int) -> None:
         """Makes room for ``count`` more strings of ``size`` bytes in all."""
         there, used = len(self), len(self.data)
         self._data = with_room(self._data, used + size)
         self._offsets = with_room(self._offsets, there + count + 1)
+        if not native.HAS_CODE:
+            return
         needed = max(16, 1 << (2 * (there + count)).bit_length())
         if needed > len(self._slots) or (there and not self._slots.any()):
             self._slots = np.zeros(max(needed, len(self._slots)), np.uint64)
@@ -105,13 +125,20 @@ class Strings:
             int32, N.
         """
         found = np.empty(len(start), np.int32)
-        hashes = np.empty(kernels.BLOCK, np.uint64)
-        kernels.find_texts(chars, start, length, *self.table, hashes, found)
+        if self._numbers is None:
+            hashes = np.empty(kernels.BLOCK, np.uint64)
+            kernels.find_texts(chars, start, length, *self.table, hashes, found)
+            return found
+        held = chars.data
+        pairs = zip(start.tolist(), length.tolist(), strict=True)
+        found[:] = [self._numbers.get(bytes(held[at : at + size]), -1) for at, size in pairs]
         return found
 
     def number(self, text: str | bytes) -> int:
         """The number of one string, given as text or as its UTF-8 bytes; -1: not there."""
         piece = utf8(text) if isinstance(text, str) else text
+        if self._numbers is not None:
+            return self._numbers.get(piece, -1)
         chars = np.frombuffer(piece, np.uint8)
         return int(self.find(chars, np.zeros(1, np.int64), np.full(1, len(piece), np.int32))[0])
 

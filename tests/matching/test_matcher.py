@@ -264,7 +264,9 @@ def texts(n: int) -> list[str]:
     return ["", "é", "\ud800", "a\0", "a", *(f"word{i}" for i in range(n))]
 
 
-def test_strings_keep_numbers_while_they_grow() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_strings_keep_numbers_while_they_grow(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "HAS_CODE", compiled and native.HAS_CODE)
     strings = Strings()
     for n in (0, 3, 300, 5000):
         numbers = strings.intern([*texts(n), *texts(n)])

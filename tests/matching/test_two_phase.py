@@ -338,24 +338,31 @@ def test_more_matches_than_there_is_room_for_come_in_several_parts() -> None:
 
 
 @pytest.mark.slow
-def test_clusters_find_what_counters_find_and_look_at_fewer() -> None:
+def test_counters_in_several_parts_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from evflow.matching.twophase import cluster
+
     made, events = paper_workload(3000, 200, 30)
     expected = Matcher("two-phase", phase2="counting")
     expected.subscribe_many(made)
+    monkeypatch.setattr(cluster, "PART", 640)
     matcher = Matcher("two-phase", phase2="clustering")
     matcher.subscribe_many(made)
+    engine: Any = matcher._engine
+    assert len(engine._two.list) == 5
     for rows in (events, [dict(list(event.items())[:4]) for event in events]):
         found, wanted = matcher.match_batch(rows), expected.match_batch(rows)
         assert all(set(found[i]) == set(wanted[i]) for i in range(len(rows)))
     assert account(matcher).scanned < account(expected).scanned
 
 
-def test_structures_are_the_same_when_loaded(tmp_path: Path) -> None:
+def test_structures_are_mapped_when_loaded(tmp_path: Path) -> None:
     made, events = paper_workload(400, 20)
     matcher = Matcher("two-phase", phase1="table", domain=(0, 99))
     matcher.subscribe_many(made)
     matcher.save(tmp_path / "saved")
     again = Matcher.load(tmp_path / "saved")
+    engine: Any = again._engine
+    assert all(isinstance(array.base, np.memmap) for array in engine._one if array.size)
     assert account(again).cells == account(matcher).cells == account(matcher).tables * 101
     for event in events:
         assert np.array_equal(again.match(event), matcher.match(event))

@@ -98,6 +98,8 @@ class _Reader:
 
     def _fixed(self, kind: Number, offset: int) -> NDArray[Any]:
         """The numbers at an offset, where that is possible without a copy."""
+        if self.batch.offsets is not None:
+            return _numbers_at(self.batch.data, self._rows() + offset, kind)
         if kind.kind == "b":
             return np.equal(cells(self.batch, offset, np.dtype("u1")), _TRUE)
         return cells(self.batch, offset + 1, kind.dtype.newbyteorder(">"))

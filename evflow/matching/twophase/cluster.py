@@ -10,7 +10,8 @@ attributes, compared with those of the event that satisfied anything, and its pr
 satisfied.
 
 Clusters follow one another by attributes, so those that an event looks at come first, and all counters of a
-cluster are compared with one number.
+cluster are compared with one number. Counters are reset, incremented and compared part by part, at most
+262,144 of them each, so that those in use stay in the cache.
 """
 
 from __future__ import annotations
@@ -33,30 +34,37 @@ from evflow.matching.twophase.scratch import (
     report_hits,
 )
 
+PART = 1 << 18
+"""Counters of a part, unless lists by part would take more memory than what is in them."""
+
 _ALIGNED = 64
 """Counters that are compared at once; clusters start at multiples."""
 
 
 class ClusterArrays(NamedTuple):
-    """K clusters; P predicates.
+    """K pieces of clusters, cut where parts end; P predicates; Q parts.
 
     Attributes:
-        attributes: uint8, K, ascending: how many attributes a filter of the cluster tests.
-        needed: uint8, K: how many predicates it has; or one a counter, where all stand in one cluster.
+        attributes: uint8, K, ascending: how many attributes a filter of the piece tests.
+        needed: uint8, K: how many predicates it has; or one a counter, where all stand in one piece.
         start: int64, K: the counter of its first filter.
         size: int64, K: how many filters it has.
+        piece: int64, Q + 1: where the pieces of each part start and end.
         filter: int32: the filter of each counter, or -1; empty if counters stand in the order of filters.
-        list: int64, P + 1: where the list of a predicate starts, and the one before ends.
-        entry: uint32: counters, ascending in a list.
+        list: int64, (Q, P + 1): where the list of a predicate in a part starts, and the one before ends.
+        entry: uint32: counters, by their place in the part, ascending in a list.
+        shape: int64, 2: counters of a part, clusters.
     """
 
     attributes: NDArray[np.uint8]
     needed: NDArray[np.uint8]
     start: NDArray[np.int64]
     size: NDArray[np.int64]
+    piece: NDArray[np.int64]
     filter: NDArray[np.int32]
     list: NDArray[np.int64]
     entry: NDArray[np.uint32]
+    shape: NDArray[np.int64]
 
 
 _ONES = np.uint64(0x0101010101010101)
@@ -70,20 +78,21 @@ def _any_zero_byte(word: np.uint64) -> np.uint64:
 
 
 @compiled
-def _compare(clusters: ClusterArrays, k: Int, scratch: Scratch, hits: Int) -> Int:
-    """Appends the complete counters of a cluster to ``scratch.hits``."""
+def _compare(clusters: ClusterArrays, k: Int, origin: Int, scratch: Scratch, hits: Int) -> Int:
+    """Appends the complete counters of a piece to ``scratch.hits``; ``origin`` is the first of the part."""
     counters, whole, needed = scratch.bytes, scratch.counters, clusters.needed[k]
     start = clusters.start[k]
     size: Int = clusters.size[k]
+    local = start - origin
     pattern = np.uint64(needed) * _ONES
     for chunk in range(0, size, _ALIGNED):
-        hit, begin = np.uint64(0), (start + chunk) >> 3
+        hit, begin = np.uint64(0), (local + chunk) >> 3
         for word in range(np.uintp(begin), np.uintp(begin + 8)):
             hit |= _any_zero_byte(whole[word] ^ pattern)
         if hit == 0:
             continue
         for f in range(chunk, min(chunk + _ALIGNED, size)):
-            if counters[start + f] == needed:
+            if counters[local + f] == needed:
                 scratch.hits[hits] = start + f
                 hits += 1
     scratch.tally[SCANNED] += size
@@ -130,10 +139,12 @@ def _increment_some(
 
 
 @compiled
-def _opened(clusters: ClusterArrays, attributes: Int) -> Int:
-    """How many clusters an event looks at that satisfied so many attributes."""
-    k = 0
-    while k < len(clusters.start) and clusters.attributes[k] <= attributes:
+def _end_of_opened(clusters: ClusterArrays, part: Int, attributes: Int) -> Int:
+    """The piece of a part behind the last that an event looks at, which satisfied so many attributes."""
+    k, end = clusters.piece[part], clusters.piece[part + 1]
+    if clusters.attributes[end - 1] <= attributes:
+        return end
+    while clusters.attributes[k] <= attributes:
         k += 1
     return k
 
@@ -174,40 +185,45 @@ def cluster_matches(
     Returns:
         The event that there is no more room for, or ``stop``; how many subscriptions there are.
     """
-    counters, tally, list_, entry = scratch.bytes, scratch.tally, clusters.list, clusters.entry
-    starts, firsts, lasts = satisfied.start, satisfied.first, satisfied.last
+    counters, tally, lists, entry = scratch.bytes, scratch.tally, clusters.list, clusters.entry
+    starts, firsts, lasts, size = satisfied.start, satisfied.first, satisfied.last, clusters.shape[0]
     for e in range(event, stop):
         if used + most > len(scratch.ids):
             return e, used
         before = used
         used = begin_event(held, apart, words, events, e, scratch, used)
-        true = increments = hits = limit = 0
+        true = increments = 0
         for i in range(starts[e - base], starts[e - base + 1]):
             true += lasts[i] - firsts[i]
-        opened = _opened(clusters, satisfied.attributes[e - base])
-        if opened > 0:
-            limit = clusters.start[opened - 1] + clusters.size[opened - 1]
-        scratch.counters[: ((limit + _ALIGNED - 1) // _ALIGNED) * 8] = 0
-        for i in range(starts[e - base], starts[e - base + 1]):
-            if opened < len(clusters.start):
-                increments += _increment_some(
-                    counters, list_, entry, np.int64(firsts[i]), np.int64(lasts[i]), limit
-                )
-                continue
-            # The lists of neighbours stand next to each other.
-            begin, end = list_[firsts[i]], list_[lasts[i]]
-            increments += end - begin
-            for j in range(np.uintp(begin), np.uintp(end)):
-                counters[entry[j]] += 1
-        if len(clusters.needed) > len(clusters.size):
-            hits = _compare_each(clusters, scratch)
-        else:
-            for k in range(opened):
-                if clusters.needed[k] <= true:
-                    hits = _compare(clusters, k, scratch, hits)
-            for i in range(hits):
-                scratch.hits[i] = clusters.filter[scratch.hits[i]]
-        used = report_hits(held, events, e, hits, scratch, used)
+        for part in range(len(clusters.piece) - 1):
+            opened = _end_of_opened(clusters, part, satisfied.attributes[e - base])
+            if opened == clusters.piece[part]:
+                break
+            whole = opened == clusters.piece[part + 1]
+            limit = clusters.start[opened - 1] + clusters.size[opened - 1] - part * size
+            scratch.counters[: ((limit + _ALIGNED - 1) // _ALIGNED) * 8] = 0
+            list_ = lists[part]
+            for i in range(starts[e - base], starts[e - base + 1]):
+                if not whole:
+                    increments += _increment_some(
+                        counters, list_, entry, np.int64(firsts[i]), np.int64(lasts[i]), limit
+                    )
+                    continue
+                # The lists of neighbours stand next to each other.
+                begin, end = list_[firsts[i]], list_[lasts[i]]
+                increments += end - begin
+                for j in range(np.uintp(begin), np.uintp(end)):
+                    counters[entry[j]] += 1
+            hits = 0
+            if len(clusters.needed) > len(clusters.size):
+                hits = _compare_each(clusters, scratch)
+            else:
+                for k in range(clusters.piece[part], opened):
+                    if clusters.needed[k] <= true:
+                        hits = _compare(clusters, k, part * size, scratch, hits)
+                for i in range(hits):
+                    scratch.hits[i] = clusters.filter[scratch.hits[i]]
+            used = report_hits(held, events, e, hits, scratch, used)
         tally[SATISFIED] += true
         tally[INCREMENTS] += increments
         counts[e] = used - before
@@ -231,30 +247,33 @@ class Clusters:
         counter = np.arange(len(filters)) + np.repeat(ends - rooms - first, sizes)
         filter_of = np.full(int(rooms.sum()), -1, np.int32)
         filter_of[counter] = filters
+        # At most as many parts as a predicate has filters, so that lists are not longer than what is in them.
+        parts = max(1, min(-(-len(filter_of) // PART), len(pairs.filter) // max(pairs.predicates, 1)))
+        part_size = max(-(-len(filter_of) // (parts * _ALIGNED)) * _ALIGNED, _ALIGNED)
+        parts = -(-len(filter_of) // part_size)
+        start, size, cluster = _pieces(ends - rooms, sizes, part_size)
         counter_of = np.zeros(len(pairs.needed), np.int64)
         counter_of[filters] = counter
-        of_pair = counter_of[pairs.filter]
-        in_order = stable_order(of_pair, len(filter_of))
-        in_order = in_order[stable_order(pairs.predicate[in_order], pairs.predicates)]
         self.arrays = ClusterArrays(
-            (key[first] >> 8).astype(np.uint8),
-            (key[first] & 255).astype(np.uint8),
-            ends - rooms,
-            sizes,
+            (key[first][cluster] >> 8).astype(np.uint8),
+            (key[first][cluster] & 255).astype(np.uint8),
+            start,
+            size,
+            np.searchsorted(start, np.arange(parts + 1) * part_size),
             filter_of,
-            pairs.starts(),
-            of_pair[in_order].astype(np.uint32),
+            *_lists(pairs, counter_of[pairs.filter], part_size, parts),
+            np.array([part_size, len(first)]),
         )
 
     @staticmethod
     def counters(arrays: ClusterArrays) -> int:
         """How many counters a thread needs."""
-        return int(arrays.start[-1] + arrays.size[-1]) if len(arrays.start) else 0
+        return int(arrays.shape[0])
 
     @staticmethod
     def sizes(arrays: ClusterArrays) -> dict[str, int]:
         """What they are made of; to count, an event costs the filters of satisfied predicates, and all."""
-        filters, clusters = int(arrays.size.sum()), len(arrays.start)
+        filters, clusters = int(arrays.size.sum()), int(arrays.shape[1])
         return {"filters": filters, "entries": len(arrays.entry), "clusters": clusters}
 
 
@@ -265,6 +284,37 @@ class Counters(Clusters):
         size = len(pairs.needed)
         needed = np.full(-(-size // _ALIGNED) * _ALIGNED, UNREACHABLE, np.uint8)
         needed[:size] = pairs.needed
-        begin, whole, in_order = np.zeros(1, np.int64), np.array([size]), np.empty(0, np.int32)
-        lists = pairs.starts(), pairs.filter.astype(np.uint32)
-        self.arrays = ClusterArrays(begin.astype(np.uint8), needed, begin, whole, in_order, *lists)
+        begin, piece = np.zeros(1, np.int64), np.array([0, 1])
+        whole, in_order, shape = np.array([size]), np.empty(0, np.int32), np.array([size, 1])
+        lists = pairs.starts()[None], pairs.filter.astype(np.uint32)
+        self.arrays = ClusterArrays(
+            begin.astype(np.uint8), needed, begin, whole, piece, in_order, *lists, shape
+        )
+
+
+def _pieces(
+    start: NDArray[np.int64], size: NDArray[np.int64], part_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.intp]]:
+    """Cuts clusters where parts end: the first counter, the size and the cluster of each piece."""
+    end = start + size
+    pieces = (end - 1) // part_size - start // part_size + 1
+    cluster = np.repeat(np.arange(len(start)), pieces)
+    within = np.arange(len(cluster)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begin = np.maximum(start[cluster], (start[cluster] // part_size + within) * part_size)
+    stop = np.minimum(end[cluster], (begin // part_size + 1) * part_size)
+    return begin, stop - begin, cluster
+
+
+def _lists(
+    pairs: Pairs, counter: NDArray[np.int64], part_size: int, parts: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """The lists of predicates, part by part: ``list`` and ``entry`` of ``ClusterArrays``."""
+    order = stable_order(counter, parts * part_size)
+    order = order[stable_order(pairs.predicate[order], pairs.predicates)]
+    if parts > 1:
+        order = order[stable_order(counter[order] // part_size, parts)]
+    width = pairs.predicates + 1
+    place = counter // part_size * width + pairs.predicate
+    lists = np.zeros(parts * width + 1, np.int64)
+    np.cumsum(np.bincount(place, minlength=parts * width), out=lists[1:])
+    return lists[:-1].reshape(parts, width), (counter[order] % part_size).astype(np.uint32)
