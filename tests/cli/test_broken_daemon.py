@@ -22,7 +22,7 @@ original, begins = Hub.finish, time.monotonic() + 1.0
 def finish(self, now):
     if now > begins:
         raise RuntimeError("planted")
-    original(self, now)
+    return original(self, now)
 
 
 Hub.finish = finish
