@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +49,10 @@ class TileManager:
         self._moved: dict[int, int] = {}
         self._keeps = 0
         self._room = 1024
-        # Groups of State Managers of which it has nothing, or nothing of the tiles that it gets by a change.
-        self._missing, self._gaining = set(layout.groups("state") if life else ()), set[int]()
+        # Groups of State Managers of which it lacks all, or what is in the tiles that it gets by a change, or
+        # the rest of that: where the next part begins.
+        self._missing = dict.fromkeys(layout.groups("state") if life else (), 0)
+        self._gaining = dict[int, int]()
         # The layout before the last change, and the groups that tell of what they got by this.
         self._before = layout if layout.next else None
         self._handed = set[int]()
@@ -91,7 +93,7 @@ class TileManager:
         """Begins to catch up, after a restart."""
         return self._asked("hello", self._missing)
 
-    def _asked(self, kind: str, groups: set[int]) -> Outbox:
+    def _asked(self, kind: str, groups: Collection[int]) -> Outbox:
         question = Message(kind, number=self.layout.stage)
         return [(Place("state", group, self.place.replica), question) for group in sorted(groups)]
 
@@ -104,18 +106,23 @@ class TileManager:
         if layout.stage <= self.layout.stage:
             return []
         is_ready, before, own = self.ready, self.layout, self.place.group
+        for group in [group for group, at in self._missing.items() if at]:
+            # What has come of it comes again.
+            self._forget(group)
+        self._missing = dict.fromkeys(self._missing, 0)
         self.layout = layout
         if layout.next:
             self._before, self._handed = layout, set()
-            self._missing |= set(layout.states.groups) if not is_ready else set()
+            if not is_ready:
+                self._missing |= dict.fromkeys(layout.states.groups, 0)
             if layout.comes_to(own):
-                self._gaining = set(layout.states.groups)
+                self._gaining = dict.fromkeys(layout.states.groups, 0)
             return self._asked("hello", self._missing) + self._asked("gains", self._gaining)
         if not before.next:
-            return []
+            return self._asked("hello", self._missing)
         # Who lacks something now was started again meanwhile.
-        self._missing = set() if self._is_whole else set(layout.states.groups)
-        self._gaining = set()
+        self._missing = {} if self._is_whole else dict.fromkeys(layout.states.groups, 0)
+        self._gaining = {}
         store = self.entities
         numbers = self.tiles[:, fields.NUMBER]
         self._drop(np.zeros(len(store), bool), layout.owners(numbers)[0] != own)
@@ -143,13 +150,13 @@ class TileManager:
         self._learn(message)
         rows = message.rows
         if message.kind == "sync":
-            self._synced(sender.group, message.number)
-        elif sender.group in self._missing or not self._knows(sender.group):
+            return self._synced(sender, message)
+        if self._missing.get(sender.group) == 0 or not self._knows(sender.group):
             # What its replica will tell once it has caught up has this in it.
             return []
-        elif message.kind == "gains":
-            self._gaining.discard(sender.group)
-        elif message.kind == "handed":
+        if message.kind == "gains":
+            return self._filled(sender, message, self._gaining)
+        if message.kind == "handed":
             rows = self._got(sender.group, rows)
         elif self._before is not None and not self._is_steady(rows):
             rows = rows[self._tellers(rows["id"]) == sender.group]
@@ -159,14 +166,30 @@ class TileManager:
         """Whether there is such a group of State Managers now, or next."""
         return group in self.layout.states.groups or group in self.layout.last.states.groups
 
-    def _synced(self, group: int, stage: int) -> None:
-        """A State Manager tells everything: what it told before is forgotten."""
-        if self._before is not None and stage > self._before.stage:
-            self._handed.add(group)
-        self._forget(group)
-        self._missing.discard(group)
-        if stage >= self.layout.stage:
-            self._gaining.discard(group)
+    def _synced(self, state: Place, message: Message) -> Outbox:
+        """A State Manager tells everything: what it told before the first part is forgotten."""
+        group, stage = state.group, self.layout.stage
+        if message.at == 0 and message.number == stage:
+            if self._before is not None and stage > self._before.stage:
+                self._handed.add(group)
+            self._forget(group)
+            self._missing[group] = 0
+            self._gaining.pop(group, None)
+        return self._filled(state, message, self._missing)
+
+    def _filled(self, state: Place, message: Message, lacking: dict[int, int]) -> Outbox:
+        """Takes the part that comes next of what it lacks, and asks for the one after it."""
+        group, stage = state.group, self.layout.stage
+        if message.number != stage or lacking.get(group) != message.at:
+            # It has asked anew since.
+            return []
+        outbox = self._match(self._mine(message.rows))
+        if not message.then:
+            del lacking[group]
+            return outbox
+        lacking[group] = message.then
+        question = "hello" if message.kind == "sync" else message.kind
+        return [*outbox, (state, Message(question, number=stage, at=message.then))]
 
     def _got(self, group: int, rows: Rows) -> Rows:
         """A State Manager tells what it got by a change: news is matched, what was known before is not."""
@@ -209,7 +232,7 @@ class TileManager:
         """
         if place.role == "state" and place.replica == self.place.replica:
             if self._knows(place.group):
-                self._missing.add(place.group)
+                self._missing[place.group] = 0
             self._forget(place.group)
         return []
 

@@ -92,11 +92,11 @@ for as bits, 1 for *enter* to 4 for *leave*, and 8 if the zones have come apart.
 """
 
 MOST_ROWS = 100_000
-"""Rows of one message, where a role has many to send: those of a client that was away, or came anew."""
-
+"""Rows of one message, where a role has many to send: those of a client that was away, or came anew; what one
+that starts again has to know."""
 
 MOST_POLYGONS = 200
-"""Rows of one message of a client, where there are polygons, which may have 1,000 corners each."""
+"""Polygons of one message, where there are many: they may have 1,000 corners each."""
 
 
 def words(rows: Rows) -> NDArray[np.int64]:
@@ -144,12 +144,16 @@ class Message:
         number: of the message on its link, where it is acknowledged; or the number that is; or the stage of
             the sender's layout, where it catches up or helps another to.
         contents: attribute sets and outlines that the receiver may not know, by number.
+        at: where this part of all that is told begins, or is to begin, among the sender's entities.
+        then: where the next part begins; 0 after the last one.
     """
 
     kind: str
     rows: Rows = field(default_factory=lambda: np.empty(0, MOVE))
     number: int = 0
     contents: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    at: int = 0
+    then: int = 0
 
 
 Outbox = list[tuple[Place, Message]]

@@ -158,6 +158,7 @@ class Roles:
         self._origin, self._since = self._draw(), now
         self.roles, self._is_active = {}, False
         self._backlog = list[tuple[int, Place, Place, Message]]()
+        self._questions = deque[tuple[Place, Place, Message]]()
         self.sessions.clear()
         # It holds nothing any more, so it may believe whoever says to be alive.
         numbers = [at for at in self.plan.numbers if at != self.host]
@@ -345,6 +346,8 @@ class Roles:
         self._ticked = now
         if not self._is_active and now - self._since > self._silence:
             self._activate(now)
+        if self._questions:
+            self._deliver(self.host, *self._questions.popleft())
         if now >= self._beat_at:
             self._signs(now)
         for at, peer in list(self._peers.items()) if self._is_active else ():
@@ -354,7 +357,7 @@ class Roles:
                 self._take_for_dead(at)
             if not peer.up and at not in self.plan.numbers:
                 del self._peers[at]
-        return self._beat_at
+        return now if self._questions else self._beat_at
 
     def _signs(self, now: float) -> None:
         self._beat_at = now + self._silence / _BEATS
@@ -373,11 +376,17 @@ class Roles:
     # --- messages
 
     def _send(self, sender: Place, outbox: Outbox) -> None:
-        """Sends what a role wants to be sent; what goes to a role here is given to it at once."""
+        """Sends what a role wants to be sent; what goes to a role here is given to it at once.
+
+        Only what a Tile Manager asks a State Manager waits for ``tick``: the answer is long, and the next
+        question follows from it.
+        """
         waiting = deque((sender, target, message) for target, message in outbox)
         while waiting:
             sender, target, message = waiting.popleft()
-            if target in self.roles:
+            if (sender.role, target.role) == ("tile", "state") and target in self.roles:
+                self._questions.append((sender, target, message))
+            elif target in self.roles:
                 answered = self.roles[target].receive(sender, message)
                 waiting += [(target, onward, reply) for onward, reply in answered]
             elif target.role == "client":

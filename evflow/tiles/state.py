@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from evflow.tiles.kernels import fields, state, zones
 from evflow.tiles.layout import Layout, split
-from evflow.tiles.messages import GONE, MOVE, SILENT, Message, Outbox, Place, Rows, words
+from evflow.tiles.messages import (
+    GONE,
+    MOST_POLYGONS,
+    MOST_ROWS,
+    MOVE,
+    POLYGON,
+    SILENT,
+    Message,
+    Outbox,
+    Place,
+    Rows,
+    words,
+)
 from evflow.tiles.store import Contents, Entities
 
 __all__ = ["StateManager"]
@@ -22,6 +34,9 @@ class StateManager:
     acknowledged; then it asks its peers for a snapshot, and gives the Tile Managers of its replica number
     what that says. In the same way one that gets keys by a change of the layout has them from those that had
     them before; it tells nothing of these until the change is through.
+
+    All of this goes in parts: whoever has taken one asks for the next. What changes meanwhile is told as
+    always, and the newer version counts.
 
     Args:
         place: where it is.
@@ -37,8 +52,10 @@ class StateManager:
         self.entities, self.contents = Entities(), Contents()
         self._awaited: set[Place] = set()
         self._widest = 1
-        # The groups of which it lacks a snapshot.
-        self._lacks: set[int] = set() if ready else self._all()
+        # The groups of which it lacks a snapshot: who gives one, and where the next part begins.
+        self._lacks: dict[int, tuple[Place, int] | None] = {} if ready else self._all()
+        # Questions of those that have heard of a later step of a change.
+        self._early: dict[tuple[Place, str], Message] = {}
 
     @property
     def ready(self) -> bool:
@@ -57,9 +74,9 @@ class StateManager:
         """Whether it has all that its group had before the change under way, if there is one."""
         return self.place.group not in self._lacks
 
-    def _all(self) -> set[int]:
+    def _all(self) -> dict[int, tuple[Place, int] | None]:
         own = self.place.group
-        return {*self.layout.gains("state", own), *({own} & self.layout.states.groups.keys())}
+        return dict.fromkeys([*self.layout.gains("state", own), *({own} & self.layout.states.groups.keys())])
 
     def start(self, frontends: Collection[Place]) -> Outbox:
         """Begins to catch up, after a restart or a change.
@@ -83,12 +100,18 @@ class StateManager:
         before, self.layout = self.layout, layout
         outbox = Outbox()
         if layout.next:
-            self._lacks |= set(layout.gains("state", self.place.group))
+            self._lacks = dict.fromkeys([*self._lacks, *layout.gains("state", self.place.group)])
         elif before.next:
             # Who lacks something now was started again meanwhile: its peers have it all.
-            self._lacks = self._all() if self._lacks else set()
+            self._lacks = self._all() if self._lacks else {}
             outbox += self._settle(before)
-        return outbox + self.start(frontends) if self._lacks else outbox
+        else:
+            self._lacks = dict.fromkeys(self._lacks)
+        outbox += self.start(frontends) if self._lacks else []
+        early, self._early = self._early, {}
+        for (sender, _), message in early.items():
+            outbox += self.receive(sender, message)
+        return outbox
 
     def _settle(self, before: Layout) -> Outbox:
         """Drops the entities that others have now, and tells of those that it has got."""
@@ -103,15 +126,17 @@ class StateManager:
         return self._spread("handed", gained, self.layout.groups("tile"))
 
     def down(self, place: Place) -> Outbox:
-        """Somebody has died.
+        """Somebody has died: of whom it was to get a snapshot, of that another one gives it.
 
         Args:
             place: where.
         """
-        if place not in self._awaited:
-            return []
-        self._awaited.discard(place)
-        return self._welcomed()
+        if place in self._awaited:
+            self._awaited.discard(place)
+            return self._welcomed()
+        lost = [group for group, source in self._lacks.items() if source and source[0] == place]
+        self._lacks.update(dict.fromkeys(lost))
+        return self._asked(lost)
 
     def receive(self, sender: Place, message: Message) -> Outbox:
         """Takes a message.
@@ -129,12 +154,18 @@ class StateManager:
             self._awaited.discard(sender)
             return self._welcomed()
         if message.kind == "snapshot":
-            return self._caught_up(sender.group, message)
-        if not self._tells:
+            return self._caught_up(sender, message)
+        if message.number > self.layout.stage:
+            self._early[sender, message.kind] = message
+            return []
+        if not self._tells or message.number < self.layout.stage:
+            # Who asks is behind, and will ask anew.
             return []
         if message.kind == "ask":
-            return self._answered(sender, message.number)
-        return self._sync([sender.group]) if message.kind == "hello" else self._gained(sender.group)
+            return self._answered(sender, message.at)
+        if message.kind == "hello":
+            return self._sync(message.at, [sender.group])
+        return self._gained(message.at, sender.group)
 
     def _learn(self, message: Message) -> None:
         self.contents.forget(self.entities.held[: len(self.entities)])
@@ -198,47 +229,68 @@ class StateManager:
         if self._awaited or self.ready:
             return []
         own, stage = self.place.group, self.layout.stage
-        peers = [peer for group in sorted(self._lacks) for peer in self.layout.replicas("state", group)]
-        outbox: Outbox = [(peer, Message("ask", number=stage)) for peer in peers if peer != self.place]
+        outbox = self._asked(sorted(self._lacks))
         if own in self._lacks and len(self.layout.replicas("state", own)) == 1:
             # Nobody else has what it had.
-            outbox += self._caught_up(own, Message("snapshot", number=stage))
+            outbox += self._caught_up(self.place, Message("snapshot", number=stage))
         return outbox
 
-    def _answered(self, peer: Place, stage: int) -> Outbox:
-        """A snapshot of what a peer has, or gets."""
-        rows, layout = self.entities.rows, self.layout
-        if stage >> 1 != layout.version:
-            # Who asks is behind, and will ask anew.
-            return []
+    def _asked(self, groups: Iterable[int]) -> Outbox:
+        """Questions for snapshots: whoever answers first gives the other parts, too."""
+        question = Message("ask", number=self.layout.stage)
+        peers = [peer for group in groups for peer in self.layout.replicas("state", group)]
+        return [(peer, question) for peer in peers if peer != self.place]
+
+    def _from(self, at: int) -> tuple[Rows, int]:
+        """Entities from a position on, as many as go at once, and where the next part begins.
+
+        Where an entity stands changes only as a change of the layout ends; new ones come last.
+        """
+        rows = self.entities.part(at, at + MOST_ROWS)
+        sizes = self.layout.grids.counts(rows, self.contents)
+        sizes += (rows["kind"] == POLYGON) * (MOST_ROWS // MOST_POLYGONS)
+        stop = max(1, int(np.searchsorted(np.cumsum(sizes), MOST_ROWS, "right")))
+        return rows[:stop], at + stop if at + stop < len(self.entities) else 0
+
+    def _answered(self, peer: Place, at: int) -> Outbox:
+        """A part of a snapshot of what a peer has, or gets."""
+        (rows, then), layout = self._from(at), self.layout
         mine = layout.states.owners(rows["id"]) == self.place.group
         if peer.group != self.place.group:
             mine &= layout.last.states.owners(rows["id"]) == peer.group
         rows = rows[mine]
-        return [(peer, Message("snapshot", rows, stage, self.contents.of(rows)))]
+        return [(peer, Message("snapshot", rows, layout.stage, self.contents.of(rows), at, then))]
 
-    def _caught_up(self, group: int, message: Message) -> Outbox:
-        if group not in self._lacks or message.number != self.layout.stage:
+    def _caught_up(self, peer: Place, message: Message) -> Outbox:
+        own, group, stage = self.place.group, peer.group, self.layout.stage
+        if group not in self._lacks or message.number != stage:
             # What it has that this replica lacks is under way here too, and has to be told then.
+            return []
+        if (self._lacks[group] or (peer, 0)) != (peer, message.at):
             return []
         self._learn(message)
         outbox = self._advance(message.rows)
-        self._lacks.discard(group)
-        own = self.place.group
+        if message.then:
+            self._lacks[group] = peer, message.then
+            return [*outbox, (peer, Message("ask", number=stage, at=message.then))]
+        del self._lacks[group]
         # One that had nothing before the change says that.
         if group == own or (self.ready and own not in self.layout.states.groups):
-            outbox += self._sync(self.layout.groups("tile"))
+            outbox += self._sync(0, self.layout.groups("tile"))
         return outbox
 
-    def _sync(self, groups: Collection[int]) -> Outbox:
-        """All that Tile Managers should hold of this group: it replaces what they have of it."""
-        return self._spread("sync", self.entities.rows, groups)
+    def _sync(self, at: int, groups: Collection[int]) -> Outbox:
+        """A part of all that Tile Managers should hold of this group: it replaces what they have of it."""
+        rows, then = self._from(at)
+        told = self._spread("sync", rows, groups)
+        return [(place, replace(message, at=at, then=then)) for place, message in told]
 
-    def _gained(self, group: int) -> Outbox:
-        """What is in the tiles that a Tile Manager gets."""
-        ((place, message),) = self._spread("gains", self.entities.rows, [group])
+    def _gained(self, at: int, group: int) -> Outbox:
+        """A part of what is in the tiles that a Tile Manager gets."""
+        rows, then = self._from(at)
+        ((place, message),) = self._spread("gains", rows, [group])
         gained = self.layout.owners(message.rows["tile"])[0] != group
-        return [(place, replace(message, rows=message.rows[gained]))]
+        return [(place, replace(message, rows=message.rows[gained], at=at, then=then))]
 
     def _spread(self, kind: str, rows: Rows, groups: Collection[int]) -> Outbox:
         """Entities by the Tile Managers of their tiles: a message for each of some groups."""

@@ -85,8 +85,17 @@ class Entities:
     @property
     def rows(self) -> Rows:
         """A copy of what is held, as moves."""
-        held = np.ascontiguousarray(self.held[: len(self), : fields.MOVE_WORDS])
-        return held.reshape(-1).view(MOVE)
+        return self.part(0, len(self))
+
+    def part(self, start: int, stop: int) -> Rows:
+        """A copy of some of them, as moves; those that come later come after all others.
+
+        Args:
+            start: the first.
+            stop: the one after the last; there may be fewer.
+        """
+        held = self.held[start : min(stop, len(self)), : fields.MOVE_WORDS]
+        return np.array(held, order="C").reshape(-1).view(MOVE)
 
     def room(self, more: int) -> None:
         """Makes room for so many more."""

@@ -37,7 +37,7 @@ ENVELOPE = Schema(
         "target": str,
         "target_group": int,
         "target_replica": int,
-        "number": int,
+        **dict.fromkeys(("number", "at", "then"), int),
         "contents": bytes,
         "rows": Array(i64, (None, None)),
     },
@@ -86,9 +86,10 @@ def envelope(
         target: where it goes.
         message: the message.
     """
-    rows, contents = _EMPTY, text.encode()
+    rows, contents, at, then = _EMPTY, text.encode(), 0, 0
     if message is not None:
         rows, contents = words(np.ascontiguousarray(message.rows)), packed(message.contents)
+        at, then = message.at, message.then
     made: Event = ENVELOPE(
         origin=origin,
         host=host,
@@ -99,6 +100,8 @@ def envelope(
         **dict(zip(_FROM, sender, strict=True)),
         **dict(zip(_TO, target, strict=True)),
         number=number,
+        at=at,
+        then=then,
         contents=contents,
         rows=rows,
     )
@@ -127,7 +130,8 @@ def message_of(view: Any) -> tuple[Place, Place, Message]:
             f"message {kind!r}: expected rows of {dtype.itemsize // 8} words, found {held.shape}"
         )
     rows = held.reshape(-1).view(dtype)
-    message = Message(kind, rows, int(view.number), contents_of(bytes(view.contents)))
+    given = contents_of(bytes(view.contents))
+    message = Message(kind, rows, int(view.number), given, int(view.at), int(view.then))
     sender = Place(str(view.sender), int(view.sender_group), int(view.sender_replica))
     return sender, Place(str(view.target), int(view.target_group), int(view.target_replica)), message
 

@@ -54,7 +54,17 @@ FAULTS: dict[str, tuple[str, Any]] = {
         "evflow.tiles.manager.TileManager.down",
         lambda self, place: [],
     ),
-    "snapshots are ignored": ("evflow.tiles.state.StateManager._caught_up", lambda self, group, message: []),
+    "snapshots are ignored": ("evflow.tiles.state.StateManager._caught_up", lambda self, peer, message: []),
+    "only the first part of a snapshot is told": (
+        "evflow.tiles.state.StateManager._from",
+        lambda self, at, part=StateManager._from: (part(self, at)[0], 0),
+    ),
+    "parts count in any order": (
+        "evflow.tiles.manager.TileManager._filled",
+        lambda self, state, message, lacking, filled=TileManager._filled: filled(
+            self, state, replace(message, at=lacking.get(state.group, 0)), lacking
+        ),
+    ),
     "nothing is sent again": ("evflow.tiles.frontend.Frontend._greeted", lambda self, state: []),
     "nothing is told of what was left": (
         "evflow.tiles.state.StateManager._told",
@@ -62,8 +72,8 @@ FAULTS: dict[str, tuple[str, Any]] = {
     ),
     "tiles that a group gets are not told": (
         "evflow.tiles.state.StateManager._gained",
-        lambda self, group, gained=StateManager._gained: [
-            (place, replace(message, rows=message.rows[:0])) for place, message in gained(self, group)
+        lambda self, at, group, gained=StateManager._gained: [
+            (place, replace(message, rows=message.rows[:0])) for place, message in gained(self, at, group)
         ],
     ),
     "what a State Manager got is not told": (

@@ -19,7 +19,7 @@ from evflow.tiles.frontend import Frontend
 from evflow.tiles.grid import Grid
 from evflow.tiles.kernels.fields import NUMBER
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import ENTER, EVENTS, INSIDE, LEAVE, Message, Outbox, Place
+from evflow.tiles.messages import ENTER, EVENTS, INSIDE, LEAVE, MOST_ROWS, Message, Outbox, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.state import StateManager
 from evflow.tiles.store import Contents, content_of
@@ -520,7 +520,9 @@ def found(seeds: range, r: int | None = None) -> str:
     """
     for seed in seeds:
         try:
-            Simulation(seed, r).run()
+            # Of every second one what replicas tell each other goes in small parts.
+            with patch("evflow.tiles.state.MOST_ROWS", (MOST_ROWS, 3)[seed % 2]):
+                Simulation(seed, r).run()
         except (AssertionError, EvflowError, KeyError, IndexError) as wrong:
             return f"seed {seed}: {type(wrong).__name__}: {wrong}"
     return ""

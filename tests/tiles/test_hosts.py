@@ -123,6 +123,30 @@ def test_a_host_that_comes_later_catches_up_with_those_that_went_on_without_it()
     assert set(hosts.matches) == {(1, 2, 1, 1)}
 
 
+def test_a_host_catches_up_by_parts_one_at_a_time() -> None:
+    with patch("evflow.tiles.state.MOST_ROWS", 5):
+        hosts = Hosts()
+        hosts.say(0, version=1, number=1, subscription=True)
+        rows = moves([HERE] * 30, range(2, 32), 1)
+        rows["home"] = 1
+        hosts.hosts[0].say(CLIENT, Message("moves", rows, 2))
+        hosts.run(0.2)
+        hosts.kill(1)
+        hosts.run(2)
+        hosts.start(1)
+        live, parts = [(0, 0)], Counter[int]()
+        while not hosts.hosts[1].is_ready:
+            hosts.run(0.02)
+            parts.update(len(sent.rows) for sent in hosts.waiting[1] if sent.kind == "snapshot")
+            told = hosts.hosts[1].told
+            live.append((int(told.get("state_live", 0)), int(told.get("tile_live", 0))))
+        # It has a turn for other things between two parts, and counts once it has all of them.
+        assert all(
+            0 <= b - a <= 5 for one, two in itertools.pairwise(live) for a, b in zip(one, two, strict=True)
+        )
+        assert live[-1] == (31, 31) and parts == {5: 6, 1: 1}
+
+
 def test_a_host_that_starts_again_at_once_is_taken_for_dead_before_it_joins() -> None:
     hosts = Hosts()
     hosts.say(0, version=1, number=1, subscription=True)
