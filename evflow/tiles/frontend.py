@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,11 +66,15 @@ class _Delivery:
     """A message of a Tile Manager.
 
     Attributes:
-        left: clients that have not acknowledged their matches.
+        manager: who sent it.
+        number: its number.
+        left: messages to clients that have some of its matches, and are not acknowledged.
         stayed: matches whose clients have gone.
     """
 
-    left: int
+    manager: Place
+    number: int
+    left: int = 0
     stayed: list[Rows] = field(default_factory=list)
 
 
@@ -77,7 +82,8 @@ class Frontend:
     """A Frontend without sockets: messages in, messages out.
 
     A client's message is acknowledged once every State Manager that lives and is concerned has it; a Tile
-    Manager's once the clients have.
+    Manager's once the clients have. Of a match that several Tile Managers send, the client gets the first
+    copy. All of them keep theirs until this is acknowledged, and get them back if the client goes before.
 
     Args:
         place: where it is.
@@ -105,18 +111,14 @@ class Frontend:
         self._number = life << 40
         self._down: set[Place] = set()
         self._under_way: dict[int, _UnderWay] = {}
-        self._seen = Seen(copies, 5)
+        self._seen = Seen(copies)
         # While the layout changes, two Tile Managers may find a match.
         self._is_replicated = (
             any(len(hosts) > 1 for hosts in layout.tiles.groups.values()) or layout.stage > 0
         )
-        self._clients: dict[int, dict[int, tuple[Message, tuple[Place, int]]]] = {}
-        self._matches: dict[tuple[Place, int], _Delivery] = {}
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits for an acknowledgement."""
-        return not (self._under_way or self._matches)
+        # Messages to clients that are not acknowledged, by number: whose matches they have, and which.
+        self._clients: dict[int, dict[int, list[tuple[_Delivery, Rows]]]] = {}
+        self._unacknowledged = Counter[int]()
 
     def disconnect(self, client: Place) -> Outbox:
         """A client has gone, or connects anew: the Tile Managers keep what it has not acknowledged.
@@ -124,8 +126,22 @@ class Frontend:
         Args:
             client: who.
         """
-        held = self._clients.pop(client.group, {})
-        return [done for message, origin in held.values() for done in self._settled(origin, message.rows)]
+        outbox = Outbox()
+        del self._unacknowledged[client.group]
+        for waiting in self._clients.pop(client.group, {}).values():
+            self._seen.drop(waiting[0][1])
+            for delivery, rows in waiting:
+                delivery.stayed.append(rows)
+                outbox += self._settled(delivery)
+        return outbox
+
+    def unacknowledged(self, client: int) -> int:
+        """How many matches a client was told of that it has not acknowledged, which its host bounds.
+
+        Args:
+            client: its number.
+        """
+        return self._unacknowledged[client]
 
     def down(self, place: Place) -> Outbox:
         """Somebody has died: a State Manager, for which nothing waits any more.
@@ -292,38 +308,47 @@ class Frontend:
         return [(sent.request.client, Message("ack", number=sent.request.number))]
 
     def _deliver(self, manager: Place, message: Message) -> Outbox:
-        outbox, origin = Outbox(), (manager, message.number)
-        rows = message.rows
+        rows, delivery, before = message.rows, _Delivery(manager, message.number), self._number
+        issuers, numbers = rows["issuer"], np.full(len(rows), before + 1)
+        if (issuers != issuers[:1]).any():
+            numbers += np.unique(issuers, return_inverse=True)[1]
+        self._number = int(numbers.max(initial=before))
         if self._is_replicated:
-            fresh = self._seen.fresh(rows)
-            self.copies += len(fresh) - int(fresh.sum())
-            rows = rows if fresh.all() else rows.compress(fresh)
-        parts = split(rows, rows["issuer"])
-        if not parts:
-            return [(manager, Message("ack", number=message.number))]
-        self._matches[origin] = _Delivery(len(parts))
-        for issuer, part in parts:
+            numbers = self._seen.first(rows, numbers)
+            self.copies += int((numbers <= before).sum())
+        outbox = Outbox()
+        for number, part in split(rows, numbers):
+            issuer = int(part["issuer"][0])
             held = self._clients.get(issuer)
-            if held is None:
-                outbox += self._settled(origin, part)
-                continue
-            self._number += 1
-            held[self._number] = Message("matches", part, self._number), origin
-            outbox.append((Place("client", issuer), held[self._number][0]))
-        return outbox
+            if number <= before:
+                self._wait(delivery, number, part)
+            elif held is None:
+                self._seen.drop(part)
+                delivery.stayed.append(part)
+            else:
+                held[number] = [(delivery, part)]
+                self._unacknowledged[issuer] += len(part)
+                delivery.left += 1
+                outbox.append((Place("client", issuer), Message("matches", part, number)))
+        return outbox if delivery.left else [*outbox, self._answer(delivery)]
+
+    def _wait(self, delivery: _Delivery, number: int, copies: Rows) -> None:
+        """What came before waits for the acknowledgement of the message that has it, if this is to come."""
+        waiting = self._clients.get(int(copies["issuer"][0]), {}).get(number)
+        if waiting is not None:
+            waiting.append((delivery, copies))
+            delivery.left += 1
 
     def _taken(self, client: Place, number: int) -> Outbox:
-        held = self._clients.get(client.group, {}).pop(number, None)
-        return [] if held is None else self._settled(held[1])
+        waiting = self._clients.get(client.group, {}).pop(number, [])
+        self._unacknowledged[client.group] -= len(waiting[0][1]) if waiting else 0
+        return [done for delivery, _ in waiting for done in self._settled(delivery)]
 
-    def _settled(self, origin: tuple[Place, int], stayed: Rows | None = None) -> Outbox:
-        """One client less that matches of a Tile Manager wait for."""
-        delivery = self._matches[origin]
+    def _settled(self, delivery: _Delivery) -> Outbox:
+        """One message less that matches of a Tile Manager wait for."""
         delivery.left -= 1
-        if stayed is not None:
-            delivery.stayed.append(stayed)
-        if delivery.left:
-            return []
-        del self._matches[origin]
+        return [] if delivery.left else [self._answer(delivery)]
+
+    def _answer(self, delivery: _Delivery) -> tuple[Place, Message]:
         rows = np.concatenate(delivery.stayed) if delivery.stayed else np.empty(0, MATCH)
-        return [(origin[0], Message("ack", rows, origin[1]))]
+        return delivery.manager, Message("ack", rows, delivery.number)

@@ -455,6 +455,16 @@ class Roles:
             assert isinstance(role, Frontend)
             self._send(self.frontend, role.disconnect(Place("client", client)))
 
+    def unacknowledged(self, client: int) -> int:
+        """How many matches a client was told of that it has not acknowledged.
+
+        Args:
+            client: its number.
+        """
+        role = self.roles[self.frontend]
+        assert isinstance(role, Frontend)
+        return role.unacknowledged(client)
+
     def session(self, client: int, now: float) -> _Session:
         """A client that is connected, and has been heard.
 

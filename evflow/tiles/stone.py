@@ -21,7 +21,7 @@ from evflow.stones.bridge import Bridge
 from evflow.tiles.density import crowds
 from evflow.tiles.grid import Grid
 from evflow.tiles.manager import TileManager
-from evflow.tiles.messages import Place
+from evflow.tiles.messages import MATCH, Place
 from evflow.tiles.plan import Plan
 from evflow.tiles.roles import Roles
 from evflow.tiles.wire import ENVELOPE, Gathering, batch_of, parts
@@ -36,7 +36,8 @@ _GONE = 10.0
 _MOST_ANSWER = 4 << 20
 
 _MOST_WAITING = 64 << 20
-"""Bytes that may wait for a client; then it is disconnected, and what it has not got comes again later."""
+"""Bytes that may wait for a client, or for its acknowledgement; then it is disconnected, and what it has not
+acknowledged comes again later. As much again may be held of each other replica that tells the same."""
 
 
 class Host(Acting):
@@ -210,7 +211,8 @@ class _HostActor(Actor):
                     client.size += sum(map(_size, added))
                 if client.waits is not None:
                     self._tell(client)
-                if client.size > _MOST_WAITING:
+                kept = self.roles.unacknowledged(number) * MATCH.itemsize
+                if max(client.size, kept) > _MOST_WAITING:
                     _log.warning("client %d takes too little, and is disconnected", number)
                     self.roles.disconnect(number)
                     self._dismiss(number)

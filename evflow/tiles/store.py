@@ -258,18 +258,20 @@ def outlines_of(rows: Rows) -> Words:
 class Seen:
     """The keys of matches that came, in a bounded set: of the newest, at least half as many as it may hold.
 
+    Each has the number with which it came first.
+
     Args:
         most: how many keys.
-        width: how many words of a match are its key: 4, or 5 with where its client is connected.
     """
 
-    def __init__(self, most: int = 1 << 20, width: int = 4) -> None:
-        self._half, self._width, self._count = max(most // 2, 1), width, 0
+    def __init__(self, most: int = 1 << 20) -> None:
+        self._half, self._count, self._number = max(most // 2, 1), 0, 0
         self._present = self._past = self._empty(0)
 
     def _empty(self, keys: int) -> tuple[Words, Words]:
         """Room for so many keys as they come, and a small table of where each of them is."""
-        return np.zeros((keys, self._width), np.int64), np.full(1 << (2 * keys).bit_length(), -1, np.int64)
+        keys_of = np.zeros((keys, fields.KEY_WORDS + 1), np.int64)
+        return keys_of, np.full(1 << (2 * keys).bit_length(), -1, np.int64)
 
     def fresh(self, rows: Rows) -> NDArray[np.bool_]:
         """Which matches have not come before.
@@ -277,13 +279,34 @@ class Seen:
         Args:
             rows: of ``MATCH``.
         """
-        marks = np.zeros(len(rows), np.uint8)
+        self._number += len(rows)
+        numbers = np.arange(self._number, self._number + len(rows))
+        fresh: NDArray[np.bool_] = self.first(rows, numbers) == numbers
+        return fresh
+
+    def first(self, rows: Rows, numbers: Words) -> Words:
+        """With which numbers matches came first.
+
+        Args:
+            rows: of ``MATCH``.
+            numbers: those with which they come now, not negative.
+        """
+        found = numbers.copy()
         for start in range(0, len(rows), self._half):
             part = words(rows[start : start + self._half])
             self._make_room(len(part))
-            marked = marks[start : start + self._half]
-            self._count = tables.fresh(part, self._count, *self._present, *self._past, marked)
-        return marks.view(np.bool_)
+            some = found[start : start + self._half]
+            self._count = tables.first(part, self._count, *self._present, *self._past, some)
+        return found
+
+    def drop(self, rows: Rows) -> None:
+        """Forgets matches: they count as if they had not come.
+
+        Args:
+            rows: of ``MATCH``.
+        """
+        for keys, table in (self._present, self._past):
+            tables.drop(words(rows), keys, table)
 
     def _make_room(self, more: int) -> None:
         held = self._present[0]
@@ -291,8 +314,8 @@ class Seen:
             self._present, self._past, self._count = self._empty(len(held)), self._present, 0
         elif self._count + more > len(held):
             self._present = self._empty(2 * (self._count + more))
-            marks = np.zeros(self._count, np.uint8)
-            tables.fresh(held[: self._count], 0, *self._present, *self._empty(0), marks)
+            numbers = held[: self._count, fields.KEY_WORDS].copy()
+            tables.first(held[: self._count], 0, *self._present, *self._empty(0), numbers)
 
 
 class Pairs:

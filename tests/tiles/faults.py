@@ -49,6 +49,10 @@ FAULTS: dict[str, tuple[str, Any]] = {
         lambda self, rows, told=StateManager._told: told(self, _without(rows, ELSEWHERE)),
     ),
     "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
+    "copies are acknowledged at once": (
+        "evflow.tiles.frontend.Frontend._wait",
+        lambda self, delivery, number, copies: None,
+    ),
     "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
     "dead State Managers are not forgotten": (
         "evflow.tiles.manager.TileManager.down",
@@ -58,12 +62,6 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "only the first part of a snapshot is told": (
         "evflow.tiles.state.StateManager._from",
         lambda self, at, part=StateManager._from: (part(self, at)[0], 0),
-    ),
-    "parts count in any order": (
-        "evflow.tiles.manager.TileManager._filled",
-        lambda self, state, message, lacking, filled=TileManager._filled: filled(
-            self, state, replace(message, at=lacking.get(state.group, 0)), lacking
-        ),
     ),
     "nothing is sent again": ("evflow.tiles.frontend.Frontend._greeted", lambda self, state: []),
     "nothing is told of what was left": (

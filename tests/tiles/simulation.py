@@ -64,6 +64,8 @@ class Simulation:
         self.r = r or self.random.choice([1, 2, 2, 3])
         # Of every fourth the grid changes, too.
         self.divides = seed % 4 == 3
+        # Of every third one clients are slow: they take something once all others have what there is.
+        self.is_slow = seed % 3 == 2
         names = [f"h{n}" for n in range(self.random.choice([1, 2, 3]) * self.r)]
         self.centre = self.random.choice(CENTRES)
         # A zone on a pole touches all the tiles of a row.
@@ -256,6 +258,8 @@ class Simulation:
         waiting = [link for link, held in self.links.items() if held]
         if not waiting:
             return False
+        if self.is_slow:
+            waiting = [link for link in waiting if link[1].role != "client"] or waiting
         sender, target = link = self.random.choice(waiting)
         message = self.links[link].popleft()
         if target.role == "client":

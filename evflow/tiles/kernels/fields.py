@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 ID, VERSION, WORD, CONTENT, ISSUER, SENDER, ZONE, TILE = 0, 1, 2, 3, 4, 5, 6, 10
 """Where the fields of a move stand among its words; kind, flags, grid and home are one word."""
 MOVE_WORDS = 11
+KEY_WORDS = 4
+"""The first words of a match, which are its key."""
 LATE, REFUSED, USED, LISTS, BLOCKS, FREE, OUT, REHOMED, GONE_COUNT, ASKED = range(10)
 """What the numbers of a store count; ``ASKED`` has the events that any subscription asks for, as bits."""
 AHEAD = 16

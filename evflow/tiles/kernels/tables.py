@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from evflow.matching.native import Read, ReadRows, Write, WriteRows, array_kernel, compiled, prefetch
-from evflow.tiles.kernels.fields import AHEAD, ID, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
+from evflow.tiles.kernels.fields import AHEAD, ID, KEY_WORDS, MOVE_WORDS, USED, VERSION, WORD, I, U, Words
 
 
 @compiled
@@ -79,10 +79,10 @@ def owners(keys: Read[np.int64], slots: Read[np.int32], groups: Write[np.int32])
 
 
 @compiled
-def _hashed(row: Words, width: int) -> Any:
-    """A hash of the first words of a match."""
+def _hashed(row: Words) -> Any:
+    """A hash of the key of a match."""
     h = mixed(row[0])
-    for k in range(1, width):
+    for k in range(1, KEY_WORDS):
         h = mixed(I(h ^ U(row[k])))
     return h
 
@@ -95,7 +95,7 @@ def _stands(keys: Words, table: Words, key: Words, hashed: Any) -> int:
     while table[at] != -1:
         if (table[at] ^ I(hashed)) >> 32 == 0:
             same = True
-            for k in range(keys.shape[1]):
+            for k in range(KEY_WORDS):
                 same &= keys[table[at] & 0xFFFFFFFF, k] == key[k]
             if same:
                 break
@@ -104,42 +104,60 @@ def _stands(keys: Words, table: Words, key: Words, hashed: Any) -> int:
 
 
 @array_kernel
-def fresh(
+def first(
     rows: ReadRows[np.int64],
     count: int,
     present: WriteRows[np.int64],
     table: Write[np.int64],
     past: ReadRows[np.int64],
     past_table: Read[np.int64],
-    new: Write[np.uint8],
+    numbers: Write[np.int64],
 ) -> int:
-    """Marks matches whose first words are in neither of two sets, and enters them in the present one.
+    """Looks for the keys of matches in two sets, and enters in the present one those that neither has.
 
     Args:
         rows: matches.
         count: how many the present set has.
-        present, table: its keys as they came, and where each of them is.
+        present, table: its keys as they came, each with a number, and where each of them is.
         past, past_table: those of the other one.
-        new: gets the marks.
+        numbers: those of the rows, not negative; of what is in a set it gets the number there.
 
     Returns:
         How many the present set has then.
     """
-    width = present.shape[1]
     for i in range(len(rows)):
         for j in range(i, min(i + AHEAD, len(rows)) if i % AHEAD == 0 else i):
-            h = _hashed(rows[j], width)
+            h = _hashed(rows[j])
             prefetch(table.ctypes.data + 8 * I(h & U(len(table) - 1)))
             prefetch(past_table.ctypes.data + 8 * I(h & U(len(past_table) - 1)))
-        h = _hashed(rows[i], width)
+        h = _hashed(rows[i])
         at = _stands(present, table, rows[i], h)
-        new[i] = table[at] == -1 and past_table[_stands(past, past_table, rows[i], h)] == -1
-        if new[i]:
+        number = -1
+        if table[at] != -1:
+            number = present[table[at] & 0xFFFFFFFF, KEY_WORDS]
+        else:
+            before = past_table[_stands(past, past_table, rows[i], h)]
+            if before != -1:
+                number = past[before & 0xFFFFFFFF, KEY_WORDS]
+        if number != -1:
+            numbers[i] = number
+            continue
+        if table[at] == -1:
             table[at] = I(h) >> 32 << 32 | count
-            for k in range(width):
+            for k in range(KEY_WORDS):
                 present[count, k] = rows[i, k]
             count += 1
+        present[table[at] & 0xFFFFFFFF, KEY_WORDS] = numbers[i]
     return count
+
+
+@array_kernel
+def drop(rows: ReadRows[np.int64], keys: WriteRows[np.int64], table: Write[np.int64]) -> None:
+    """Takes the keys of matches out of a set."""
+    for i in range(len(rows)):
+        at = table[_stands(keys, table, rows[i], _hashed(rows[i]))]
+        if at != -1:
+            keys[at & 0xFFFFFFFF, KEY_WORDS] = -1
 
 
 @array_kernel
