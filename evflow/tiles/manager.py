@@ -149,6 +149,9 @@ class TileManager:
             return self._send(message.rows)
         self._learn(message)
         rows = message.rows
+        if message.kind != "moves":
+            # Of what comes now another replica may have found matches that its client has not acknowledged.
+            self.entities.held[: len(self.entities), fields.TOLD] = -1
         if message.kind == "sync":
             return self._synced(sender, message)
         if self._missing.get(sender.group) == 0 or not self._knows(sender.group):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "AGAIN",
     "BOX",
     "CIRCLE",
     "ELSEWHERE",
@@ -44,8 +45,9 @@ Of a polygon a move has the number of its outline in the bits of the first; a ma
 SUBSCRIPTION, GONE, SILENT = 1, 2, 4
 """Flags of a move: of a subscription, not of a publication; a deletion; a copy that triggers no match."""
 
-ENTER, INSIDE, LEAVE, ELSEWHERE = 8, 16, 32, 64
-"""Further ones: events that a subscription asks for; it has left this tile, and the zone is the new one."""
+ENTER, INSIDE, LEAVE, ELSEWHERE, AGAIN = 8, 16, 32, 64, 128
+"""Further ones: events that a subscription asks for; it has left this tile, and the zone is the new one; only
+the connection of its client is new."""
 
 EVENTS = ("match", "enter", "inside", "leave")
 """What the field ``event`` of a match says, by number."""

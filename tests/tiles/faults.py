@@ -49,10 +49,6 @@ FAULTS: dict[str, tuple[str, Any]] = {
         lambda self, rows, told=StateManager._told: told(self, _without(rows, ELSEWHERE)),
     ),
     "clients keep copies": ("evflow.tiles.client.Seen.fresh", lambda self, rows: np.ones(len(rows), bool)),
-    "copies are acknowledged at once": (
-        "evflow.tiles.frontend.Frontend._wait",
-        lambda self, delivery, number, copies: None,
-    ),
     "matches are not kept": ("evflow.tiles.manager.TileManager._keep", lambda self, number, rows: None),
     "dead State Managers are not forgotten": (
         "evflow.tiles.manager.TileManager.down",

@@ -44,9 +44,38 @@ class System:
 
     def carry(self, outbox: Outbox) -> None:
         """Carries what the client sends, and all that follows."""
-        waiting = [(1, self.client.place, *sent) for sent in outbox]
+        self._carry(self.client.place, outbox)
+
+    def die(self, replica: int, roles: tuple[str, ...]) -> None:
+        """All State or Tile Managers of a replica number die, and the others hear of it."""
+        dead = [place for place in self.roles if place.role in roles and place.replica == replica]
+        for place in dead:
+            del self.roles[place]
+        for place in dead:
+            for other, role in list(self.roles.items()):
+                self._carry(other, role.down(place))
+
+    def start(self, replica: int, roles: tuple[str, ...]) -> None:
+        """Those that have died start again, with nothing, and catch up."""
+        front = next(role for role in self.roles.values() if isinstance(role, Frontend))
+        layout = front.layout
+        places = [Place(role, group, replica) for role in roles for group in layout.groups(role)]
+        for place in places:
+            self.roles[place] = (
+                StateManager(place, layout, ready=False)
+                if place.role == "state"
+                else TileManager(place, layout, life=1)
+            )
+        for place in places:
+            role = self.roles[place]
+            self._carry(place, role.start([front.place]) if isinstance(role, StateManager) else role.start())
+
+    def _carry(self, origin: Place, outbox: Outbox) -> None:
+        waiting = [(1, origin, *sent) for sent in outbox]
         while waiting:
             step, sender, target, message = waiting.pop(0)
+            if target.role != "client" and target not in self.roles:
+                continue
             self.rows[f"{message.kind} to {target.role}"] += len(message.rows)
             if message.kind != "ack":
                 self.steps = max(self.steps, step)

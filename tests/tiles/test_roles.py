@@ -31,7 +31,6 @@ from tests.tiles.world import Box, Circle, Polygon, metres
 
 FIRST = {
     "clients keep copies": 14,
-    "copies are acknowledged at once": 113,
     "dead State Managers are not forgotten": 77,
     "matches are not kept": 5,
     "old news counts": 147,
@@ -341,6 +340,80 @@ def test_a_client_that_connects_anew_is_told_what_it_has_not_acknowledged(taken:
     # Its next matches come where it is connected now.
     system.send(moves([here], [9], 1))
     assert len(system.matches) == 4
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("roles", [("state",), ("tile",), ("state", "tile")])
+def test_a_replica_that_has_caught_up_tells_a_client_that_connects_anew_what_it_was_not_told(
+    roles: tuple[str, ...], groups: int
+) -> None:
+    system, here = System(2, groups), [Circle(46.5, 6.6, 100)]
+    system.send(moves(here, [1], subscriptions=True))
+    system.most = 0
+    system.send(moves(here, [8]))
+    system.die(1, roles)
+    system.send(moves(here * 3, [8, 9, 10], [1, 0, 0]))
+    system.start(1, roles)
+    assert all(role.ready for role in system.roles.values() if not isinstance(role, Frontend))
+    system.die(0, ("state", "tile"))
+    system.most = 9
+    system.carry(system.client.moved_to(system.client.frontend))
+    # What it has kept of a state that was replaced meanwhile may come, too.
+    assert sorted(set(system.matches) - {(8, 0, 1, 0)}) == [(8, 1, 1, 0), (9, 0, 1, 0), (10, 0, 1, 0)]
+    # From then on it has seen all itself.
+    system.rows.clear()
+    system.carry(system.client.moved_to(system.client.frontend))
+    assert system.rows["matches to client"] == 0
+
+
+@pytest.mark.parametrize("seed", range(tried(3)))
+def test_no_match_is_lost_where_only_a_replica_that_has_caught_up_is_left(seed: int) -> None:
+    play = Simulation(seed, 2)
+    play.is_slow = True
+    for _ in range(12):
+        play.act()
+    hosts = sorted(play.plans)
+    for dead, gone in ((host, host ^ 1) for host in hosts[:2]):
+        _deliver_all_but_to_clients(play)
+        play.kill(dead)
+        play.act()
+        _deliver_all_but_to_clients(play)
+        play.revive(dead)
+        _deliver_all_but_to_clients(play)
+        play.kill(gone)
+        play.settle()
+        # Of what moved twice the state in between may be skipped.
+        play.changing = True
+        play.check()
+        play.revive(gone)
+        play.settle()
+        for _ in range(4):
+            play.act()
+
+
+def test_copies_that_are_acknowledged_before_the_client_has_the_match_are_missed() -> None:
+    _lose_a_frontend(1)
+    at_once = patch("evflow.tiles.frontend.Frontend._wait", lambda self, delivery, number, copies: None)
+    with at_once, pytest.raises(AssertionError, match="missing"):
+        _lose_a_frontend(1)
+
+
+def _lose_a_frontend(seed: int) -> None:
+    """The host of a Frontend dies when its clients have not taken anything."""
+    play = Simulation(seed, 2)
+    play.is_slow = play.changing = True
+    for _ in range(12):
+        play.act()
+    _deliver_all_but_to_clients(play)
+    front = play.clients[0].frontend
+    play.kill(next(host for host, mine in play.places.items() if front in mine))
+    play.settle()
+    play.check()
+
+
+def _deliver_all_but_to_clients(play: Simulation) -> None:
+    while any(held and target.role != "client" for (_, target), held in play.links.items()):
+        play.step()
 
 
 def test_what_changes_while_the_parts_of_a_snapshot_are_under_way_stays_right() -> None:

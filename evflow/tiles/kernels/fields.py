@@ -23,6 +23,9 @@ BLOCK = 32
 """Zones that lie together in a tile."""
 X, COVER, TILES = 11, 14, 15
 """Of what a Tile Manager holds: the unit vector of the middle, metres that cover the zone, its tiles here."""
+TOLD = TILE
+"""Also: the ``sender`` with which its matches were told last; -1 if others may have found some, as of what
+came by a snapshot."""
 HELD_WORDS = 16
 CENTRE, NUMBER = 4, 7
 """Of a tile: head and count of publications, then of subscriptions; the unit vector of its middle, its id."""

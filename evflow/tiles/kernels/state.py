@@ -46,7 +46,7 @@ def advance(
         at = find(table, key)
         slot = table[at, 1]
         known = slot != -1
-        gone, was, silent = row[WORD] >> 9 & 1, 1, 0
+        gone, was, again = row[WORD] >> 9 & 1, 1, 0
         if known:
             old = held[slot]
             if row[ISSUER] != old[ISSUER]:
@@ -56,8 +56,7 @@ def advance(
                 count[LATE] += 1
                 continue
             was = old[WORD] >> 9 & 1
-            # If only the connection of its client is new, its matches have been told.
-            silent = 1 if row[VERSION] == old[VERSION] else 0
+            again = 1 if row[VERSION] == old[VERSION] else 0
         spanned = span_of(row, tiling, shapes)
         left = 0
         if not was:
@@ -79,7 +78,7 @@ def advance(
                 made += 1
         for k in range(left, right):
             copy(row, out[made])
-            out[made, WORD] |= silent << 10
+            out[made, WORD] |= again << 15
             out[made, TILE] = scratch[k]
             made += 1
         copy(row, held[slot])

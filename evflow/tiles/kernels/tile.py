@@ -48,6 +48,7 @@ from evflow.tiles.kernels.fields import (
     SENDER,
     TILE,
     TILES,
+    TOLD,
     USED,
     VERSION,
     WORD,
@@ -361,9 +362,10 @@ def match(
 ) -> int:
     """A Tile Manager takes moves of its tiles, and writes the matches that they make.
 
-    Algorithm 3. What is silent makes none. ``rehomed`` gets the rows of subscriptions whose client is
-    connected elsewhere now. ``states`` has the state that an entity had before its last move,
-    and the key and words of this move. Returns the row at which it stopped.
+    Algorithm 3. What is silent makes none, nor what only a new connection of a client brings again, unless
+    others may have found matches of the subscription. ``rehomed`` gets the rows of subscriptions whose client
+    is connected elsewhere now. ``states`` has the state that an entity had before its last move, and the key
+    and words of this move. Returns the row at which it stopped.
 
     A pair that matched before a move and does not afterwards has come apart. Each tile that had both tells
     it, if the subscription asks for events: it has the old state, and each row has the new one.
@@ -394,7 +396,7 @@ def match(
             slot = count[USED]
             count[USED] += 1
             table[at, 0], table[at, 1] = key, slot
-            held[slot, TILES], held[slot, SENDER] = 0, row[SENDER]
+            held[slot, TILES], held[slot, SENDER], held[slot, TOLD] = 0, row[SENDER], -1
             count[GONE_COUNT] += 1
         else:
             order = newness(row, held[slot])
@@ -402,6 +404,9 @@ def match(
             count[LATE] += 1
             continue
         mine = held[slot]
+        told = mine[TOLD]
+        if row[WORD] >> 15 & 1 and not (side and (told == -1 or told == row[SENDER])):
+            silent = 1
         count[ASKED] |= row[WORD] >> 11 & 7
         past, now = states[0], states[1]
         if count[ASKED] and order > 0:
@@ -437,6 +442,7 @@ def match(
         else:
             # A deletion of the same version may have come before, hence also where it is the same.
             copy(row, mine)
+            mine[TOLD] = told if silent else row[SENDER]
             _locate(mine, shapes)
             if block == -1:
                 block, at = _append(tile, side, places, slots, nexts, count)
