@@ -131,10 +131,17 @@ class StateManager:
         Args:
             place: where.
         """
-        if place in self._awaited:
+        # What it asked its next life asks anew, once that is welcome.
+        self._early = {asked: message for asked, message in self._early.items() if asked[0] != place}
+        if self._awaited:
             self._awaited.discard(place)
             return self._welcomed()
-        lost = [group for group, source in self._lacks.items() if source and source[0] == place]
+        # Where nobody has answered yet, others may have what they lacked when they were asked.
+        lost = [
+            group
+            for group, source in self._lacks.items()
+            if place.role == "state" and (source[0] == place if source else group == place.group)
+        ]
         self._lacks.update(dict.fromkeys(lost))
         return self._asked(lost)
 
@@ -263,8 +270,9 @@ class StateManager:
 
     def _caught_up(self, peer: Place, message: Message) -> Outbox:
         own, group, stage = self.place.group, peer.group, self.layout.stage
-        if group not in self._lacks or message.number != stage:
-            # What it has that this replica lacks is under way here too, and has to be told then.
+        if self._awaited or group not in self._lacks or message.number != stage:
+            # What it has that this replica lacks is under way here too, and has to be told then; so is what
+            # Frontends that have not welcomed this replica sent to others only.
             return []
         if (self._lacks[group] or (peer, 0)) != (peer, message.at):
             return []

@@ -438,6 +438,45 @@ def test_what_changes_while_the_parts_of_a_snapshot_are_under_way_stays_right() 
     assert {bytes(row) for row in other.entities.rows} == {bytes(row) for row in donor.entities.rows}
 
 
+def test_who_lacked_what_it_was_asked_for_is_asked_again_once_another_one_has_died() -> None:
+    layout = Layout(GRID, Ring({0: ("a", "b", "c")}), Ring({0: ("a", "b", "c")}))
+    front, rows = Place("frontend", 0), moves([Circle(1.0, 2.0, 10.0)] * 5)
+    donor, one, other = (StateManager(Place("state", 0, i), layout, ready=not i) for i in range(3))
+    donor.receive(front, Message("moves", rows, 1))
+    asked = list[dict[Place, Message]]()
+    for role in (one, other):
+        role.start([front])
+        asked.append(dict(role.receive(front, Message("welcome"))))
+    # The other one lacks all, too; it gets that of the donor, which dies then.
+    assert other.receive(one.place, asked[0][other.place]) == []
+    ((_, part),) = donor.receive(other.place, asked[1][donor.place])
+    other.receive(donor.place, part)
+    assert other.ready and not one.ready
+    other.down(donor.place)
+    ((_, part),) = other.receive(one.place, dict(one.down(donor.place))[other.place])
+    one.receive(other.place, part)
+    assert one.ready and one.counts["live"] == 5
+
+
+def test_what_one_asked_that_died_is_not_answered() -> None:
+    ring = Ring({0: ("a", "b")})
+    layouts = [Layout(GRID, ring, ring, version=version) for version in (0, 1)]
+    front = Place("frontend", 0)
+    donor, other = StateManager(Place("state", 0), layouts[0]), Place("state", 0, 1)
+    question = Message("ask", number=layouts[1].stage)
+    assert donor.receive(other, question) == []
+    donor.down(other)
+    assert other not in dict(donor.adopt(layouts[1], [front]))
+    # Nor does one that is not welcome yet take what it has not asked for.
+    begun = StateManager(other, layouts[1], ready=False)
+    begun.start([front])
+    begun.receive(donor.place, donor.receive(other, question)[0][1])
+    assert not begun.ready
+    begun.receive(front, Message("welcome"))
+    begun.receive(donor.place, donor.receive(other, question)[0][1])
+    assert begun.ready
+
+
 def test_a_part_that_is_not_the_next_one_is_not_taken() -> None:
     layout = Layout(GRID, Ring({0: ("a",)}), Ring({0: ("a",)}))
     state, tile = StateManager(Place("state", 0), layout), TileManager(Place("tile", 0), layout, life=1)
