@@ -68,6 +68,11 @@ class TileManager:
         return not (self._missing or self._gaining)
 
     @property
+    def lacks(self) -> set[int]:
+        """The groups of State Managers whose entities it waits for."""
+        return {*self._missing, *self._gaining}
+
+    @property
     def counts(self) -> dict[str, int]:
         """Entities, moves that came late, matches that are not acknowledged, matches given up."""
         count = self.entities.count

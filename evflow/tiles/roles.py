@@ -141,6 +141,8 @@ class Roles:
             "clients": len(self.sessions),
             "plan": self.plan.text(),
         }
+        lacks = [role.lacks for role in self.roles.values() if not isinstance(role, Frontend)]
+        found["lacks"] = ", ".join(map(str, sorted(set[int]().union(*lacks))))
         for place, role in self.roles.items():
             if not isinstance(role, Frontend):
                 found |= {f"{place.role}_{name}": count for name, count in role.counts.items()}

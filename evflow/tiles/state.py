@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from evflow.tiles.messages import (
 from evflow.tiles.store import Contents, Entities
 
 __all__ = ["StateManager"]
+
+_log = logging.getLogger("evflow.tiles")
 
 
 class StateManager:
@@ -61,6 +64,11 @@ class StateManager:
     def ready(self) -> bool:
         """Whether it counts as a replica."""
         return not self._lacks
+
+    @property
+    def lacks(self) -> set[int]:
+        """The groups of State Managers whose entities it waits for."""
+        return set(self._lacks)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -167,6 +175,12 @@ class StateManager:
             return []
         if not self._tells or message.number < self.layout.stage:
             # Who asks is behind, and will ask anew.
+            if message.kind == "ask" and sender.group == self.place.group and not self._tells:
+                _log.warning(
+                    "replicas %d and %d of group %d of State Managers both lack its entities: expected "
+                    "another one that has them; if there is none, stop all hosts and start them again",
+                    *(self.place.replica, sender.replica, sender.group),
+                )
             return []
         if message.kind == "ask":
             return self._answered(sender, message.at)

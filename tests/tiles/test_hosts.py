@@ -147,6 +147,27 @@ def test_a_host_catches_up_by_parts_one_at_a_time() -> None:
         assert live[-1] == (31, 31) and parts == {5: 6, 1: 1}
 
 
+def test_hosts_tell_what_they_lack_where_nobody_has_it(caplog: pytest.LogCaptureFixture) -> None:
+    with patch("evflow.tiles.state.MOST_ROWS", 5):
+        hosts = Hosts()
+        rows = moves([HERE] * 300, range(300), 1)
+        hosts.say(0, version=1, number=1, subscription=True)
+        hosts.hosts[0].say(CLIENT, Message("moves", rows, 2))
+        hosts.run(0.2)
+        assert [host.told["lacks"] for host in hosts.hosts.values()] == ["", ""]
+        hosts.kill(1)
+        hosts.run(2)
+        hosts.start(1)
+        hosts.run(0.2)
+        assert not hosts.hosts[1].is_ready
+        hosts.kill(0)
+        hosts.run(2)
+        hosts.start(0)
+        hosts.run(2)
+    assert [host.told["lacks"] for host in hosts.hosts.values()] == ["0", "0"]
+    assert "replicas 1 and 0 of group 0 of State Managers both lack its entities" in caplog.text
+
+
 def test_a_host_that_starts_again_at_once_is_taken_for_dead_before_it_joins() -> None:
     hosts = Hosts()
     hosts.say(0, version=1, number=1, subscription=True)
