@@ -69,6 +69,8 @@ class Client:
         subscriptions = rows.compress(rows["flags"] & SUBSCRIPTION > 0)
         self._latest.room(len(subscriptions))
         tables.keep(words(subscriptions), self._latest.table, self._latest.held, self._latest.count)
+        gone = subscriptions.compress(subscriptions["flags"] & GONE > 0)
+        self._pairs.delete(gone["id"], gone["version"])
         ended = (subscriptions["flags"] & GONE > 0) | (subscriptions["flags"] & (ENTER | INSIDE | LEAVE) == 0)
         self._pairs.end(subscriptions["id"][ended])
         return self._sent(rows, contents or {})
@@ -118,6 +120,7 @@ class Client:
             fresh = self._seen.fresh(message.rows)
             self.copies += len(fresh) - int(fresh.sum())
             rows = message.rows.compress(fresh)
+            rows = rows.compress(~self._pairs.are_over(rows))
             rows = rows.compress(self._pairs.follow(rows, self._latest))
             return rows, [(sender, Message("ack", number=message.number))]
         if message.kind == "ack" and sender == self.frontend:

@@ -36,6 +36,9 @@ Attributes = tuple[tuple[str, Any], ...]
 Content = Attributes | tuple[bytes, ...]
 """What moves name by number: a set of attributes, or an outline, the corners of each ring as float64."""
 
+_MOST_DELETED = 1 << 16
+"""Subscriptions, the newest, of which a client remembers that it deleted them."""
+
 LEAST = 1024
 """Contents that a role may know without looking which are named."""
 
@@ -333,6 +336,8 @@ class Pairs:
     def __init__(self, most: int = 1 << 20) -> None:
         self._most, self._count = most, np.zeros(2, np.int64)
         self._table = np.full((16, 6), -1, np.int64)
+        self._deleted = dict[int, int]()
+        self._deletions: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return int(self._count[0])
@@ -351,6 +356,36 @@ class Pairs:
             latest = subscriptions.table, subscriptions.held
             tables.follow(words(rows), self._table, self._count, *latest, told)
         return told.view(np.bool_)
+
+    def delete(self, ids: NDArray[np.int64], versions: NDArray[np.int64]) -> None:
+        """Tells that subscriptions were deleted: what is told of them before is over, also once they are new.
+
+        Args:
+            ids: int64.
+            versions: of the deletions.
+        """
+        if not len(ids):
+            return
+        self._deleted |= dict(zip(ids.tolist(), versions.tolist(), strict=True))
+        self._deletions = None
+        while len(self._deleted) > _MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+
+    def are_over(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which events are older than the deletion of their subscription, if it has been deleted.
+
+        Args:
+            rows: of ``MATCH``.
+        """
+        if not self._deleted:
+            return np.zeros(len(rows), np.bool_)
+        if self._deletions is None:
+            self._deletions = np.array(sorted(self._deleted.items()), np.int64)
+        ids, versions = self._deletions.T
+        at = np.minimum(np.searchsorted(ids, rows["sub"]), len(ids) - 1)
+        over: NDArray[np.bool_] = (ids[at] == rows["sub"]) & (rows["sub_version"] < versions[at])
+        over &= rows["event"] != 0
+        return over
 
     def end(self, ids: NDArray[np.int64]) -> None:
         """Tells that subscriptions were deleted, or ask for no events any more: nothing leaves them.

@@ -212,6 +212,18 @@ def test_nothing_leaves_a_subscription_that_is_deleted_or_asks_for_matches() -> 
     assert system.events[-1] == ("leave", 0, 9)
 
 
+def test_nothing_of_a_subscription_that_was_deleted_is_told_of_one_that_takes_its_id() -> None:
+    client = Client(Place("client", 0), Place("frontend", 0))
+    for version, zone in enumerate([Circle(46.5, 6.6, 50), None, Circle(47.5, 6.6, 50)]):
+        client.send(moves([zone], [7], version, subscriptions=True, asked=56))
+    told = []
+    for number, version in enumerate([0, 2]):
+        rows = np.zeros(1, MATCH)
+        rows["pub"], rows["sub"], rows["sub_version"], rows["event"] = number, 7, version, 7
+        told += client.receive(client.frontend, Message("matches", rows, number))[0]["sub_version"].tolist()
+    assert told == [2]
+
+
 def test_pairs_that_are_apart_are_forgotten_and_those_inside_are_not() -> None:
     pairs, none = Pairs(64), Entities()
     rows = np.zeros(50, MATCH)
