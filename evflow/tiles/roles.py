@@ -51,6 +51,7 @@ class _Peer:
         dead: its last incarnation that was taken for dead.
         heard: when something came from it.
         sent: messages to this incarnation.
+        told: how many of them there were at the last beat.
         got: messages from it.
         joined: whether it has answered this host.
         contact: where its node can be reached.
@@ -63,6 +64,7 @@ class _Peer:
     spent: int = 0
     dead: int = 0
     sent: int = 0
+    told: int = 0
     got: int = 0
     joined: bool = False
     contact: str = ""
@@ -283,7 +285,7 @@ class Roles:
         peer.heard = now
         if origin != peer.origin:
             self._take_for_dead(at)
-            peer.origin, peer.up, peer.sent, peer.got = origin, True, 0, 0
+            peer.origin, peer.up, peer.sent, peer.told, peer.got = origin, True, 0, 0, 0
         if kind == "join":
             peer.contact = bytes(view.contents).decode()
             self._post(at, "joined", peer.spent, to=origin)
@@ -364,8 +366,11 @@ class Roles:
     def _signs(self, now: float) -> None:
         self._beat_at = now + self._silence / _BEATS
         for at, peer in self._peers.items():
-            if self._is_active:
+            # A message since the last beat is a sign of life. One that was lost is missed at the next beat.
+            if self._is_active and peer.sent == peer.told:
                 self._post(at, "alive", to=peer.origin, sequence=peer.sent)
+            elif self._is_active:
+                peer.told = peer.sent
             elif not peer.joined:
                 self._post(at, "join", to=peer.origin)
 

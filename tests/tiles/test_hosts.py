@@ -40,6 +40,7 @@ class Hosts:
         self.cut: set[tuple[int, int]] = set()
         self.waiting: dict[int, list[Event]] = {at: [] for at in range(count)}
         self.matches = Counter[Key]()
+        self.kinds = Counter[str]()
         for at in range(count):
             self.start(at)
         self.run(0.5)
@@ -66,6 +67,7 @@ class Hosts:
 
     def _carry(self) -> None:
         for at, host in self.hosts.items():
+            self.kinds.update(str(sent.kind) for _, sent in host.outbox)
             for to, sent in host.outbox:
                 if (at, to) not in self.cut and to in self.hosts:
                     self.waiting[to].append(sent)
@@ -105,6 +107,18 @@ def test_hosts_that_start_together_have_nothing_to_catch_up_with() -> None:
     hosts.say(0, version=2, number=2)
     hosts.run(0.3)
     assert hosts.matches == {(1, 2, 1, 1): 1}
+
+
+def test_hosts_that_send_messages_need_no_signs_of_life() -> None:
+    hosts = Hosts()
+    hosts.kinds.clear()
+    for number in range(20):
+        hosts.say(0, version=number, number=number)
+        hosts.run(0.1)
+    assert hosts.kinds["alive"] == 0 and hosts.lives == [0, 0]
+    # Nothing is sent: up to eight signs in a second, which is ``silence``, from each to the other.
+    hosts.run(2)
+    assert 20 <= hosts.kinds["alive"] <= 32 and hosts.lives == [0, 0]
 
 
 def test_a_host_that_comes_later_catches_up_with_those_that_went_on_without_it() -> None:
