@@ -151,6 +151,10 @@ class Plan:
 
     def text(self) -> str:
         """As JSON."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return json.dumps(self.plain())
 
     # --- changes
