@@ -69,7 +69,7 @@ class Worker:
         self._held: Callable[[Slot], bool] = partial(net.blocked, leaving=True)
         self.bell = self._net.bell
         self.turns = Turns(self.bell)
-        self.engine.waking.ring = self.bell.ring
+        self.engine.waking.ring = self.wake
         self.engine.ungate = self._ungate
         self.pace, self.reserve, self.spare = self._net.pace, self._net.reserve, self._net.spare
         self.closing = False
@@ -275,7 +275,7 @@ class Worker:
         """
         tasks = self._link_tasks if links else self._tasks
         tasks.append(lambda: self._logged(task))
-        self.bell.ring()
+        self.wake()
 
     def _logged(self, task: Callable[[], object]) -> None:
         try:
