@@ -282,8 +282,8 @@ class Seen:
         Args:
             rows: of ``MATCH``.
         """
-        self._number += len(rows)
         numbers = np.arange(self._number, self._number + len(rows))
+        self._number += len(rows)
         fresh: NDArray[np.bool_] = self.first(rows, numbers) == numbers
         return fresh
 

@@ -520,3 +520,10 @@ def test_the_simulation_finds_faults(fault: str) -> None:
     with patch(*FAULTS[fault]):
         # From a seed on that shows it.
         assert found(range(FIRST.get(fault, 0), 1000), 2)
+
+
+def test_a_match_that_came_among_others_is_not_fresh_when_it_comes_alone() -> None:
+    rows, seen = np.zeros(3, MATCH), Seen(100)
+    rows["pub"] = range(3)
+    assert seen.fresh(rows).all()
+    assert [bool(seen.fresh(rows[at : at + 1]).any()) for at in (1, 2, 0)] == [False] * 3
