@@ -380,8 +380,10 @@ class Pairs:
         if not self._deleted:
             return np.zeros(len(rows), np.bool_)
         if self._deletions is None:
-            self._deletions = np.array(sorted(self._deleted.items()), np.int64)
-        ids, versions = self._deletions.T
+            given = (self._deleted.keys(), self._deleted.values())
+            found = np.array([np.fromiter(each, np.int64, len(self._deleted)) for each in given])
+            self._deletions = found[:, np.argsort(found[0])]
+        ids, versions = self._deletions
         at = np.minimum(np.searchsorted(ids, rows["sub"]), len(ids) - 1)
         over: NDArray[np.bool_] = (ids[at] == rows["sub"]) & (rows["sub_version"] < versions[at])
         over &= rows["event"] != 0
