@@ -22,7 +22,6 @@ from evflow.matching.index.blocks import (
     put_area,
     record_address,
     records_of,
-    reserve,
 )
 from evflow.matching.index.directory import find_signature
 from evflow.matching.index.filing import (
@@ -34,6 +33,7 @@ from evflow.matching.index.filing import (
     leave,
     put,
     radius_of,
+    refile,
     tally,
     widen,
 )
@@ -239,11 +239,7 @@ def _move_one(state: int, record: int, x: float, y: float, z: float, reach: floa
         if group and not keep:
             widen(state, group, reach)
         return 0
-    if target == at.FULL or reserve(state, list_address(state, target)) == at.FULL:
-        return at.FULL
-    leave(state, number, position)
-    put(state, target, group, record, x, y, z, reach)
-    return 0
+    return refile(state, number, position, target, group, record, x, y, z, reach)
 
 
 @compiled

@@ -351,3 +351,24 @@ def leave(state: int, number: int, position: int) -> None:
     group = group_of(state, number)
     if group:
         bump(list_address(state, group) + at.L_COUNT, -1)
+
+
+@compiled
+def refile(
+    state: int,
+    number: int,
+    position: int,
+    target: int,
+    group: int,
+    record: int,
+    x: float,
+    y: float,
+    z: float,
+    reach: float,
+) -> int:
+    """Moves a record from its list to one that ``find_place`` gave: 0, or FULL and nothing is moved."""
+    if target == at.FULL or reserve(state, list_address(state, target)) == at.FULL:
+        return at.FULL
+    leave(state, number, position)
+    put(state, target, group, record, x, y, z, reach)
+    return 0

@@ -9,8 +9,8 @@ number of times.
 from __future__ import annotations
 
 from evflow.matching.index import layout as at
-from evflow.matching.index.blocks import area_in, give_columns, list_address, records_of, reserve
-from evflow.matching.index.filing import find_place, leave, mark_dirty, put
+from evflow.matching.index.blocks import area_in, give_columns, list_address, records_of
+from evflow.matching.index.filing import find_place, mark_dirty, refile
 from evflow.matching.index.keys import cell_key, cell_number, power
 from evflow.matching.native import (
     bits_of,
@@ -54,10 +54,8 @@ def _rehome(state: int, number: int, position: int) -> int:
     target, group = find_place(state, record, signature, located, x, y, z, reach)
     if target == number:
         return 0
-    if target == at.FULL or reserve(state, list_address(state, target)) == at.FULL:
+    if refile(state, number, position, target, group, record, x, y, z, reach) == at.FULL:
         return at.FULL
-    leave(state, number, position)
-    put(state, target, group, record, x, y, z, reach)
     return 1
 
 
